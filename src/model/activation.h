@@ -1,0 +1,36 @@
+// What travels along an edge of the operator graph: rows of one width in one form.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/error.h"
+
+namespace myriad {
+
+// How a seam is rounded. The numbers stand in frames: never renumber.
+enum class Form : std::uint8_t {
+  f32 = 0,
+  bf16 = 1,  // every value rounded to bf16; 2 bytes a value on the wire
+  i8 = 2,    // int8 in groups of 32 from element 0 of the row, one f32 scale a group; 1.125 bytes a value on the wire
+};
+
+// Rows [rows, width]. For f32 and bf16 `values` holds f32 (already rounded to bf16 in the second case); for i8 `q` [rows, width]
+// and `scales` [rows, ceil(width/32)] hold the quantised form, and `values` is empty.
+struct Activation {
+  Form form = Form::f32;
+  std::size_t rows = 0;
+  std::size_t width = 0;
+  std::vector<float> values;
+  std::vector<std::int8_t> q;
+  std::vector<float> scales;
+
+  Activation() = default;
+  // Zeroed f32/bf16 rows.
+  Activation(Form f, std::size_t r, std::size_t w) : form(f), rows(r), width(w), values(r * w) {}
+  [[nodiscard]] float* row(std::size_t r) { return values.data() + r * width; }
+  [[nodiscard]] const float* row(std::size_t r) const { return values.data() + r * width; }
+  [[nodiscard]] std::size_t groups() const { return (width + 31) / 32; }
+};
+
+}  // namespace myriad

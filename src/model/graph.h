@@ -1,0 +1,126 @@
+// The table of operators and seams: what a model is made of, where it may be cut, and what each edge carries.
+//
+// `Graph` is built from a ModelConfig; everything else (cutting, memory accounts, placement, wire forms, the interpreter, the
+// layer code) reads it and nothing repeats it. docs/architecture.md prints the table.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "model/activation.h"
+#include "model/config.h"
+#include "quant/formats.h"
+
+namespace myriad {
+
+// `exact`: f32 at every seam and f32 products; for checking against references. `fast`: the default.
+enum class Profile : std::uint8_t { exact = 0, fast = 1 };
+std::string_view profile_name(Profile p);
+Result<Profile> parse_profile(std::string_view name);
+
+// The operators of an architecture, in execution order inside a layer. The numbers stand in part files: never renumber.
+enum class OpRole : std::uint8_t {
+  embed = 0,         // vocabulary rows
+  attn_lead = 1,     // small vectors of the attention half: residual mix, norm, lora norms; held by the stage's lead
+  attn_q_a = 2,      // MLA: rows of q_a
+  attn_kv_a = 3,     // MLA: rows of kv_a
+  attn = 4,          // heads of KDA or MLA, with their state
+  attn_o = 5,        // rows of o_proj
+  ffn_lead = 6,      // small vectors of the FFN half: residual mix, norm, latent norm, router bias
+  router = 7,        // rows of the router
+  latent_down = 8,   // rows
+  shared_up = 9,     // rows of shared gate and up, with the activation
+  shared_down = 10,  // rows
+  expert = 11,       // one routed expert, whole
+  latent_up = 12,    // rows
+  dense_up = 13,     // rows of gate and up, with the activation
+  dense_down = 14,   // rows
+  final_lead = 15,   // output mix and norm
+  head = 16,         // vocabulary rows
+};
+
+enum class OpKind : std::uint8_t { embed, lead, linear, gated_up, expert, kda_heads, mla_heads, head };
+
+// One operator of one layer. embed, final_lead and head have layer 0.
+struct OpRef {
+  std::uint16_t layer = 0;
+  OpRole role = OpRole::embed;
+  std::uint16_t index = 0;  // the expert's number, else 0
+  friend auto operator<=>(const OpRef&, const OpRef&) = default;
+};
+
+// Where half-layers are counted, attention of layer L is half 2L, its FFN half 2L+1.
+using Half = std::uint32_t;
+
+// An input or output edge of an operator.
+struct Seam {
+  std::uint32_t width = 0;  // values a row
+  Form form[2] = {Form::f32, Form::f32};  // by Profile
+};
+
+struct Operator {
+  OpRef ref;
+  OpKind kind = OpKind::linear;
+  std::uint32_t extent = 1;   // units it can be cut into: rows, heads, vocabulary rows; 1 for what is whole
+  std::uint32_t granule = 1;  // cuts fall on multiples of this many units (and at the end)
+  char unit = 0;              // 'r' rows, 'h' heads, 0 whole
+  std::vector<Seam> inputs;   // whole vectors
+  Seam output;                // the whole operator's output; a part gives output.width / extent · units values a row
+  std::uint32_t output_per_unit = 1;
+  DType weights = DType::bf16;  // of its large matrices
+  // Bytes of a part of `units` units of this operator in memory: weights in the canonical layout, and the attention state of one
+  // sequence: fixed, and for each cached position, by Profile.
+  [[nodiscard]] std::uint64_t weight_bytes(std::uint32_t units) const;
+  [[nodiscard]] std::uint64_t state_bytes(std::uint32_t units) const;
+  [[nodiscard]] std::uint64_t state_bytes_per_position(std::uint32_t units, Profile profile) const;
+
+  // Terms of the account, filled by Graph: bytes(units) = fixed + Σ over matrices of matrix_bytes(dtype, rows_per_unit·units + rows, k).
+  struct MatrixTerm {
+    DType dtype;
+    std::uint32_t rows_per_unit, rows, k;
+  };
+  struct VectorTerm {
+    std::uint32_t per_unit, fixed;
+  };
+  std::vector<MatrixTerm> matrices;
+  std::vector<VectorTerm> vectors;  // f32 values
+  std::uint64_t state_per_unit = 0;
+  std::uint32_t cache_values_per_position = 0;  // MLA: kv_lora_rank + qk_rope, held once by each part whatever its units
+};
+
+class Graph {
+ public:
+  static Result<Graph> build(const ModelConfig& config);
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  // In execution order: embed, layers, final_lead, head.
+  [[nodiscard]] const std::vector<Operator>& operators() const { return operators_; }
+  [[nodiscard]] const Operator* find(OpRef ref) const;
+  [[nodiscard]] Half halves() const { return 2 * static_cast<Half>(config_.layers); }
+
+ private:
+  ModelConfig config_;
+  std::vector<Operator> operators_;  // sorted by order(ref)
+};
+
+// A piece of an operator: units [begin, end). Its name is unique in a model: "embed[r0:1024)", "L017.attn[h32:40)",
+// "L017.shared.up[r0:768)", "L017.router[r0:896)", "L017.expert.0412", "L003.attn.lead", "final.lead", "head[r4096:5120)".
+struct PartSpec {
+  OpRef op;
+  std::uint32_t begin = 0;
+  std::uint32_t end = 1;
+  friend auto operator<=>(const PartSpec&, const PartSpec&) = default;
+  [[nodiscard]] std::uint32_t units() const { return end - begin; }
+  [[nodiscard]] std::string name() const;
+};
+Result<PartSpec> parse_part_name(std::string_view name);
+
+// Execution order over a whole model: embed, then halves ascending with the roles in their order, then final_lead, head.
+std::uint64_t execution_order(OpRef ref);
+// The half that an operator belongs to; embed belongs to half 0, final_lead and head to the last.
+Half half_of(OpRef ref, Half halves);
+
+}  // namespace myriad
