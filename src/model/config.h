@@ -1,0 +1,114 @@
+// What a model is, as plain numbers: every feature of Kimi K3 and Kimi Linear has a field of its own here, and nothing
+// looks at a model's name (spec §0: the K3 text model and Kimi Linear carry the same `model_type`).
+//
+// Notation of shapes in this module: a weight matrix is [out, in], row-major, y = W x.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/kernels.h"
+
+namespace myriad {
+
+// Bounds on what a config file may ask for. They leave the largest known model room to grow tenfold and keep every
+// product of two of them far below 2^63.
+inline constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
+inline constexpr std::size_t kMaxHidden = std::size_t{1}
+                                          << 20;  // any vector's width: hidden, intermediate, heads · head_dim
+inline constexpr std::size_t kMaxLayers = 4096;
+inline constexpr std::size_t kMaxVocab = std::size_t{1} << 24;
+inline constexpr std::size_t kMaxExperts = std::size_t{1} << 16;
+inline constexpr std::size_t kMaxHeads = std::size_t{1} << 14;
+inline constexpr std::size_t kMaxHeadDim = std::size_t{1} << 14;
+inline constexpr std::size_t kMaxConvTaps = 64;
+
+enum class AttentionKind : std::uint8_t { kda = 0, mla = 1 };
+std::string_view attention_kind_name(AttentionKind kind);  // "KDA", "MLA"
+
+// Kimi Delta Attention (spec §3.2).
+struct KdaConfig {
+  std::size_t heads = 0;
+  std::size_t head_dim = 0;               // of keys and of values
+  std::size_t conv_taps = 0;              // of the short convolutions on q, k and v
+  std::optional<float> gate_lower_bound;  // γ: decay g = γ·sigmoid(e^A z); without it g = −e^A·softplus(z)
+  bool full_rank_gate = false;  // output gate from g_proj [width, hidden]; else g_b_proj · g_a_proj of rank head_dim
+  [[nodiscard]] std::size_t width() const { return heads * head_dim; }  // P
+};
+
+// Multi-head latent attention without rotation (spec §3.3).
+struct MlaConfig {
+  std::size_t heads = 0;
+  std::size_t q_lora_rank = 0;  // 0: q_proj straight from the hidden vector
+  std::size_t kv_lora_rank = 0;
+  std::size_t qk_nope_dim = 0;  // key channels a head that come from the latent
+  std::size_t qk_rope_dim = 0;  // key channels shared by all heads; a size, not a licence to rotate
+  std::size_t v_dim = 0;
+  bool output_gate = false;  // g_proj, sigmoid
+  [[nodiscard]] std::size_t qk_dim() const {
+    return qk_nope_dim + qk_rope_dim;
+  }  // of one head; scores are scaled by qk_dim^-1/2
+  [[nodiscard]] std::size_t cache_dim() const {
+    return kv_lora_rank + qk_rope_dim;
+  }                                                                        // values cached for a token and layer
+  [[nodiscard]] std::size_t value_width() const { return heads * v_dim; }  // what o_proj takes
+};
+
+// Mixture of experts (spec §3.4, §3.5). Router: sigmoid scores, bias for the selection only.
+struct MoeConfig {
+  std::size_t experts = 0;  // 0: the model has no MoE layer
+  std::size_t top_k = 0;
+  std::size_t shared_experts = 0;  // fused into one FFN of width shared_intermediate()
+  std::size_t intermediate = 0;    // of one expert
+  std::size_t latent = 0;          // experts work on a vector of this size (latent MoE); 0: on the hidden vector
+  bool latent_norm = false;        // RMSNorm of the weighted sum, before the projection back up
+  bool renormalize = false;        // chosen weights are divided by their sum (when top_k > 1)
+  float scaling_factor = 1;
+  [[nodiscard]] std::size_t shared_intermediate() const { return shared_experts * intermediate; }
+};
+
+// How the config says routed experts are stored. The files' headers have the last word: see Checkpoint::matrix.
+enum class ExpertFormat : std::uint8_t { plain = 0, mxfp4 = 1 };
+
+struct ModelConfig {
+  std::string architecture;  // architectures[0] (else model_type) of the file; for people only
+  std::size_t hidden = 0;
+  std::size_t vocab = 0;
+  std::vector<AttentionKind> attention;  // one a layer
+  KdaConfig kda;                         // all zero when no layer is KDA
+  MlaConfig mla;                         // all zero when no layer is MLA
+  std::size_t dense_layers = 0;          // the first so many layers have a dense FFN, the others are MoE
+  std::size_t intermediate = 0;          // of the dense FFN
+  MoeConfig moe;
+  ExpertFormat expert_format = ExpertFormat::plain;
+  ActivationSpec activation;            // in dense, shared and routed FFN alike
+  std::size_t attn_res_block_size = 0;  // block attention residuals every so many layers; 0: ordinary residuals
+  float rms_norm_eps = 0;
+  float lora_norm_eps = 1e-6F;  // of q_a_layernorm and kv_a_layernorm (spec §3.0: 1e-6 in Hugging Face checkpoints)
+  std::size_t max_positions = 0;
+  std::optional<std::uint32_t> bos_token;
+  std::vector<std::uint32_t> eos_tokens;  // usually one
+  std::optional<std::uint32_t> pad_token;
+  std::size_t nextn_predict_layers =
+      0;  // announced multi-token-prediction layers; never run (Checkpoint::open refuses their tensors)
+
+  [[nodiscard]] std::size_t layers() const { return attention.size(); }
+  [[nodiscard]] bool is_moe(std::size_t layer) const { return layer >= dense_layers; }
+  // Width of what a routed expert takes and gives.
+  [[nodiscard]] std::size_t expert_width() const { return moe.latent != 0 ? moe.latent : hidden; }
+  [[nodiscard]] std::size_t layers_of(AttentionKind kind) const;
+};
+
+// Reads the text of a Hugging Face config.json: top-level `model_type: kimi_k3` with the fields in `text_config`, or
+// `model_type: kimi_linear` with the fields at the top. Every error names the field, what was found and what was
+// expected. Errors: corrupt (not JSON, a missing or mistyped field, a contradiction), limit (beyond the bounds above),
+// unsupported (another architecture, or a feature that nothing here runs: RoPE in MLA, expert groups, softmax routing,
+// tied embeddings, …).
+Result<ModelConfig> parse_config(std::string_view json);
+
+}  // namespace myriad
