@@ -50,9 +50,9 @@ struct Int8Rows {
   const float* scale;
 };
 
-enum class Activation : std::uint8_t { silu = 0, situ = 1 };
+enum class ActivationKind : std::uint8_t { silu = 0, situ = 1 };
 struct ActivationSpec {
-  Activation kind = Activation::silu;
+  ActivationKind kind = ActivationKind::silu;
   float beta = 0;         // SiTU: β
   float linear_beta = 0;  // SiTU: linear β
 };

@@ -1,7 +1,7 @@
 // The table of operators and seams: what a model is made of, where it may be cut, and what each edge carries.
 //
-// `Graph` is built from a ModelConfig; everything else (cutting, memory accounts, placement, wire forms, the interpreter, the
-// layer code) reads it and nothing repeats it. docs/architecture.md prints the table.
+// `Graph` is built from a ModelConfig; everything else (cutting, memory accounts, placement, wire forms, the
+// interpreter, the layer code) reads it and nothing repeats it. docs/architecture.md prints the table.
 #pragma once
 
 #include <compare>
@@ -53,12 +53,45 @@ struct OpRef {
   friend auto operator<=>(const OpRef&, const OpRef&) = default;
 };
 
+// The matrices and f32 vectors of a part. The numbers stand in part files: never renumber.
+enum class MatrixRole : std::uint8_t {
+  weight = 0,  // of embed, linear, head
+  gate = 1,
+  up = 2,
+  down = 3,  // of gated_up and expert (w1, w3, w2)
+  q = 4,
+  k = 5,
+  v = 6,  // KDA; q also MLA's q_b (or q_proj)
+  f_a = 7,
+  f_b = 8,
+  b = 9,
+  g = 10,  // output gate, full rank
+  g_a = 11,
+  g_b = 12,  // or low rank
+  k_b = 13,  // MLA: the key half of kv_b, transposed: per head [kv_lora_rank, qk_nope]
+  v_b = 14,  // MLA: the value half of kv_b: per head [v_dim, kv_lora_rank]
+};
+enum class VectorRole : std::uint8_t {
+  norm = 0,       // of the half's input, or the final one [hidden]
+  res_score = 1,  // AttnRes: norm ⊙ proj [hidden]
+  q_a_norm = 2,
+  kv_a_norm = 3,
+  latent_norm = 4,
+  router_bias = 5,
+  conv_q = 6,
+  conv_k = 7,
+  conv_v = 8,    // [channels, taps]
+  a_log = 9,     // one a head
+  dt_bias = 10,  // one a channel
+  o_norm = 11,   // [head_dim]
+};
+
 // Where half-layers are counted, attention of layer L is half 2L, its FFN half 2L+1.
 using Half = std::uint32_t;
 
 // An input or output edge of an operator.
 struct Seam {
-  std::uint32_t width = 0;  // values a row
+  std::uint32_t width = 0;                // values a row
   Form form[2] = {Form::f32, Form::f32};  // by Profile
 };
 
@@ -72,24 +105,30 @@ struct Operator {
   Seam output;                // the whole operator's output; a part gives output.width / extent · units values a row
   std::uint32_t output_per_unit = 1;
   DType weights = DType::bf16;  // of its large matrices
-  // Bytes of a part of `units` units of this operator in memory: weights in the canonical layout, and the attention state of one
-  // sequence: fixed, and for each cached position, by Profile.
+  // Bytes of a part of `units` units of this operator: the part file, which is also what it takes in memory
+  // (part/part_file.h says how it is laid out); and the attention state of one sequence: fixed, and for each cached
+  // position.
   [[nodiscard]] std::uint64_t weight_bytes(std::uint32_t units) const;
   [[nodiscard]] std::uint64_t state_bytes(std::uint32_t units) const;
   [[nodiscard]] std::uint64_t state_bytes_per_position(std::uint32_t units, Profile profile) const;
 
-  // Terms of the account, filled by Graph: bytes(units) = fixed + Σ over matrices of matrix_bytes(dtype, rows_per_unit·units + rows, k).
+  // Terms of the account, filled by Graph: bytes(units) = fixed + Σ over matrices of matrix_bytes(dtype,
+  // rows_per_unit·units + rows, k).
   struct MatrixTerm {
+    MatrixRole role;
     DType dtype;
     std::uint32_t rows_per_unit, rows, k;
+    bool separate = false;  // one matrix of rows_per_unit rows for each unit, rather than one of all units' rows
   };
   struct VectorTerm {
+    VectorRole role;
     std::uint32_t per_unit, fixed;
   };
   std::vector<MatrixTerm> matrices;
-  std::vector<VectorTerm> vectors;  // f32 values
-  std::uint64_t state_per_unit = 0;
-  std::uint32_t cache_values_per_position = 0;  // MLA: kv_lora_rank + qk_rope, held once by each part whatever its units
+  std::vector<VectorTerm> vectors;   // f32 values
+  std::uint64_t state_per_unit = 0;  // bytes
+  std::uint32_t cache_values_per_position =
+      0;  // MLA: kv_lora_rank + qk_rope, held once by each part whatever its units
 };
 
 class Graph {
@@ -99,15 +138,21 @@ class Graph {
   // In execution order: embed, layers, final_lead, head.
   [[nodiscard]] const std::vector<Operator>& operators() const { return operators_; }
   [[nodiscard]] const Operator* find(OpRef ref) const;
-  [[nodiscard]] Half halves() const { return 2 * static_cast<Half>(config_.layers); }
+  [[nodiscard]] Half halves() const { return 2 * static_cast<Half>(config_.layers()); }
 
  private:
   ModelConfig config_;
   std::vector<Operator> operators_;  // sorted by order(ref)
 };
 
+// Part files: a header of kPartHeaderBytes + kPartEntryBytes for each matrix and vector, then these in order, each at a
+// multiple of 64.
+inline constexpr std::size_t kPartHeaderBytes = 128;
+inline constexpr std::size_t kPartEntryBytes = 32;
+
 // A piece of an operator: units [begin, end). Its name is unique in a model: "embed[r0:1024)", "L017.attn[h32:40)",
-// "L017.shared.up[r0:768)", "L017.router[r0:896)", "L017.expert.0412", "L003.attn.lead", "final.lead", "head[r4096:5120)".
+// "L017.shared.up[r0:768)", "L017.router[r0:896)", "L017.expert.0412", "L003.attn.lead", "final.lead",
+// "head[r4096:5120)".
 struct PartSpec {
   OpRef op;
   std::uint32_t begin = 0;
@@ -118,7 +163,8 @@ struct PartSpec {
 };
 Result<PartSpec> parse_part_name(std::string_view name);
 
-// Execution order over a whole model: embed, then halves ascending with the roles in their order, then final_lead, head.
+// Execution order over a whole model: embed, then halves ascending with the roles in their order, then final_lead,
+// head.
 std::uint64_t execution_order(OpRef ref);
 // The half that an operator belongs to; embed belongs to half 0, final_lead and head to the last.
 Half half_of(OpRef ref, Half halves);

@@ -1,10 +1,12 @@
-// The messages between processes, as plain structures, and their encoding: a frame holds one FlatBuffers message and the raw
-// bytes of its tensors. Pure functions on bytes; nothing here opens a socket.
+// The messages between processes, as plain structures, and their encoding: a frame holds one FlatBuffers message and
+// the raw bytes of its tensors. Pure functions on bytes; nothing here opens a socket.
 //
 // Frame (all little-endian, at most kMaxFrameBytes in all):
-//   u32 magic "MYF1" | u32 message bytes | u32 payload bytes | u32 CRC32C over the 12 bytes before it, message and payload
-//   message: FlatBuffers `Envelope` (proto/wire.fbs) | payload: tensors one after the other, each aligned to 16 bytes
-// Tensors: f32 and bf16 little-endian, row-major; i8: q [rows, width], padded to 4 bytes, then scales f32 [rows, groups].
+//   u32 magic "MYF1" | u32 message bytes | u32 payload bytes | u32 CRC32C over the 12 bytes before it, message and
+//   payload message: FlatBuffers `Envelope` (proto/wire.fbs) | payload: tensors one after the other, each aligned to 16
+//   bytes
+// Tensors: f32 and bf16 little-endian, row-major; i8: q [rows, width], padded to 4 bytes, then scales f32 [rows,
+// groups].
 #pragma once
 
 #include <cstdint>
@@ -24,17 +26,22 @@ namespace myriad {
 
 inline constexpr std::size_t kFrameHeaderBytes = 16;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{8} << 20;
-inline constexpr std::uint16_t kProtocolVersion = 1;         // what we speak
-inline constexpr std::uint16_t kOldestProtocolVersion = 1;   // the oldest that we still speak
+inline constexpr std::uint16_t kProtocolVersion = 1;        // what we speak
+inline constexpr std::uint16_t kOldestProtocolVersion = 1;  // the oldest that we still speak
 inline constexpr std::size_t kMaxNodeIdBytes = 64;
-inline constexpr std::size_t kMaxTextBytes = 4096;           // error messages and the like
-inline constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
+inline constexpr std::size_t kMaxTextBytes = 4096;                        // error messages and the like
+inline constexpr std::size_t kMaxWireConfigBytes = std::size_t{1} << 20;  // config.json inside Assign
 inline constexpr std::size_t kMaxRowsPerStep = 1024;
 inline constexpr std::size_t kMaxTensorsPerFrame = 4096;
 
 enum class Role : std::uint8_t { node = 0, gateway = 1, controller = 2, tool = 3 };
 enum class NodeState : std::uint8_t { joining = 0, loading = 1, ready = 2, spare = 3, failed = 4, lost = 5 };
-enum class FleetState : std::uint8_t { waiting = 0, loading = 1, ready = 2, degraded = 3 };  // waiting: for nodes; degraded: parts are missing
+enum class FleetState : std::uint8_t {
+  waiting = 0,
+  loading = 1,
+  ready = 2,
+  degraded = 3
+};  // waiting: for nodes; degraded: parts are missing
 std::string_view node_state_name(NodeState s);
 std::string_view fleet_state_name(FleetState s);
 
@@ -50,11 +57,11 @@ struct Register {
   std::uint64_t memory_bytes = 0;   // budget of the whole process
   std::uint64_t process_bytes = 0;  // resident before any part is loaded
   std::uint32_t cores = 1;
-  std::uint64_t speed = 0;          // weight bytes a second, measured at start by running kernels
+  std::uint64_t speed = 0;  // weight bytes a second, measured at start by running kernels
   std::string isa;
-  std::string host;                 // where its data port can be reached; empty: the address that the controller sees
+  std::string host;  // where its data port can be reached; empty: the address that the controller sees
   std::uint16_t port = 0;
-  std::vector<PartId> held;         // parts already in its store
+  std::vector<PartId> held;  // parts already in its store
 };
 struct Registered {
   std::uint32_t heartbeat_ms = 500;
@@ -89,7 +96,7 @@ struct PartAssignment {
   std::uint32_t owner = 0;  // index into nodes
 };
 struct StageAssignment {
-  std::uint32_t lead = 0;  // index into nodes
+  std::uint32_t lead = 0;    // index into nodes
   Half first = 0, last = 0;  // half-layers [first, last)
 };
 struct Budget {
@@ -104,7 +111,7 @@ struct Assign {  // controller → node: everything it must hold, and the routes
   Budget budget;
   std::vector<NodeAddress> nodes;
   std::uint32_t self = 0;
-  std::vector<PartAssignment> parts;  // its own, and those of the halves that it leads
+  std::vector<PartAssignment> parts;    // its own, and those of the halves that it leads
   std::vector<StageAssignment> stages;  // all, ascending
 };
 struct Assigned {  // the answer, when everything is loaded (or a Failure)
@@ -126,10 +133,14 @@ struct PlanUpdate {
   std::string fetch_ticket;
 };
 struct StatusRequest {};
-struct StatusReply { std::string json; };
-struct KillRequest { NodeId node; };  // tool → controller → node: stop this process
-struct Shutdown {};                   // the whole fleet goes down
-struct Done {};                       // a bare acknowledgement
+struct StatusReply {
+  std::string json;
+};
+struct KillRequest {
+  NodeId node;
+};                   // tool → controller → node: stop this process
+struct Shutdown {};  // the whole fleet goes down
+struct Done {};      // a bare acknowledgement
 
 // ---- data plane
 // Rows of a call or step are those of `sequences` one after the other; positions ascend by one within an entry.
@@ -142,7 +153,8 @@ enum class HeadWant : std::uint8_t { nothing = 0, candidates = 1, logits = 2 };
 struct CallItem {
   std::uint32_t part = 0;             // PartAssignment::index
   std::vector<std::uint16_t> inputs;  // indices into tensors
-  std::vector<std::uint16_t> rows;    // which rows of the inputs; empty: all
+  std::vector<std::uint16_t> rows;    // which rows of the inputs (of `tokens` for embed parts); empty: all
+  HeadWant want = HeadWant::logits;   // of head parts: logits, or candidates packed as in model/sampler.h
 };
 struct Call {  // lead → helper
   Epoch epoch;
@@ -151,7 +163,9 @@ struct Call {  // lead → helper
   std::vector<CallItem> items;
   std::vector<Activation> tensors;
 };
-struct CallReply { std::vector<Activation> tensors; };  // one an item, in order
+struct CallReply {
+  std::vector<Activation> tensors;
+};  // one an item, in order
 
 struct SampledRow {  // what the caller wants of one row of a step
   std::uint16_t row = 0;
@@ -164,14 +178,16 @@ struct Step {  // gateway → first lead, lead → next lead
   std::vector<SequenceRows> sequences;
   std::vector<std::int32_t> tokens;  // one a row; for the first stage
   std::vector<SampledRow> wanted;
-  std::vector<Activation> tensors;   // later stages: residual stream, then the banked blocks
-  std::uint32_t next_stage = 0;      // index of the stage that this message is for
+  std::vector<Activation> tensors;  // later stages: residual stream, then the banked blocks
+  std::uint32_t next_stage = 0;     // index of the stage that this message is for
 };
 struct StepReply {
   std::vector<Sample> samples;      // one for each wanted row, in order
   std::vector<Activation> tensors;  // [rows wanted with HeadWant::logits, vocabulary] f32, if any
 };
-struct Release { std::vector<SequenceId> sequences; };  // forget their state; no answer
+struct Release {
+  std::vector<SequenceId> sequences;
+};  // forget their state; no answer
 
 // ---- calls
 struct Failure {
@@ -181,12 +197,14 @@ struct Cancel {};  // with the id of the call that is not wanted any more; no an
 struct Ping {};
 struct Pong {};
 
-using Message = std::variant<Hello, Register, Registered, Heartbeat, HeartbeatReply, Assign, Assigned, Watch, PlanUpdate, StatusRequest, StatusReply,
-                             KillRequest, Shutdown, Done, Call, CallReply, Step, StepReply, Release, Failure, Cancel, Ping, Pong>;
+using Message = std::variant<Hello, Register, Registered, Heartbeat, HeartbeatReply, Assign, Assigned, Watch,
+                             PlanUpdate, StatusRequest, StatusReply, KillRequest, Shutdown, Done, Call, CallReply, Step,
+                             StepReply, Release, Failure, Cancel, Ping, Pong>;
 std::string_view message_name(const Message& m);
 
-// `call` pairs an answer with its question: questions carry a number that is new on this connection (odd from the side that
-// connected, even from the other), answers the same; 0 where none is expected. deadline_ms: time left for a question, 0 none.
+// `call` pairs an answer with its question: questions carry a number that is new on this connection (odd from the side
+// that connected, even from the other), answers the same; 0 where none is expected. deadline_ms: time left for a
+// question, 0 none.
 struct Envelope {
   std::uint64_t call = 0;
   bool answer = false;
@@ -203,6 +221,7 @@ struct FrameHeader {
 // From exactly kFrameHeaderBytes bytes. Errors: corrupt (magic), limit (length).
 Result<FrameHeader> decode_frame_header(std::span<const std::byte> bytes);
 // `body` is message and payload; checks CRC, schema and every bound before it allocates. Errors: corrupt, limit.
-Result<Envelope> decode_frame(const FrameHeader& header, std::span<const std::byte> header_bytes, std::span<const std::byte> body);
+Result<Envelope> decode_frame(const FrameHeader& header, std::span<const std::byte> header_bytes,
+                              std::span<const std::byte> body);
 
 }  // namespace myriad

@@ -1,0 +1,342 @@
+#include "model/layer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/math.h"
+
+namespace myriad {
+namespace {
+
+// co_await run(c, round)
+struct RoundAwaiter {
+  OperatorRunner& runner;
+  Round& round;
+  bool await_ready() const noexcept { return false; }
+  bool await_suspend(std::coroutine_handle<> h) { return !runner.start(round, h); }
+  void await_resume() const noexcept {}
+};
+RoundAwaiter run(LayerContext& c, Round& round) {
+  return {c.runner, round};
+}
+
+const Operator* op(const LayerContext& c, std::size_t layer, OpRole role, std::size_t index = 0) {
+  return c.graph.find({static_cast<std::uint16_t>(layer), role, static_cast<std::uint16_t>(index)});
+}
+Form form(const LayerContext& c, const Seam& seam) {
+  return seam.form[static_cast<int>(c.profile)];
+}
+Form residual_form(const LayerContext& c) {
+  return c.profile == Profile::exact ? Form::f32 : Form::bf16;
+}
+
+Activation sealed(LayerContext& c, Activation rows, const Seam& seam) {
+  if (!seal(c.kernels, rows, form(c, seam))) c.failed = true;
+  return rows;
+}
+
+// RMSNorm of every row: [rows, n] -> [rows, n] f32.
+Activation norm(const LayerContext& c, const Activation& x, const float* weight, float eps) {
+  Activation y(Form::f32, x.rows, x.width);
+  for (std::size_t t = 0; t < x.rows; ++t) c.kernels.rms_norm(x.row(t), weight, eps, y.row(t), x.width);
+  return y;
+}
+
+// Depth attention over the banked blocks and the stream (AttnRes, spec §3.1): π = softmax over sources of (v·w)/rms(v);
+// Σ π v. `score` = norm ⊙ proj. Without blocks the stream itself.
+Activation mix(const LayerContext& c, const Stream& s, const float* score) {
+  if (s.blocks.empty() || score == nullptr) return s.residual;
+  const std::size_t width = s.residual.width, sources = s.blocks.size() + 1;
+  const float eps = c.graph.config().rms_norm_eps;
+  Activation out(Form::f32, s.residual.rows, width);
+  std::vector<float> weight(sources);
+  for (std::size_t t = 0; t < out.rows; ++t) {
+    const auto source = [&](std::size_t i) { return i < s.blocks.size() ? s.blocks[i].row(t) : s.residual.row(t); };
+    for (std::size_t i = 0; i < sources; ++i) {
+      const float mean = c.kernels.sum_of_squares(source(i), width) / static_cast<float>(width);
+      weight[i] = c.kernels.dot(source(i), score, width) * exact_rsqrt(mean + eps);
+    }
+    const float max = *std::max_element(weight.begin(), weight.end());
+    float sum = 0;
+    for (float& w : weight) {
+      w = exact_exp(w - max);
+      sum += w;
+    }
+    for (std::size_t i = 0; i < sources; ++i) c.kernels.axpy(weight[i] / sum, source(i), out.row(t), width);
+  }
+  return out;
+}
+
+// residual = a (a fresh stream) or residual + a, rounded at the half's end.
+void accumulate(const LayerContext& c, Stream& s, const Activation& a, bool fresh) {
+  const Form f = residual_form(c);
+  if (fresh)
+    s.residual.values = a.values;
+  else
+    for (std::size_t i = 0; i < a.values.size(); ++i) s.residual.values[i] += a.values[i];
+  s.residual.form = f;
+  if (f == Form::bf16) c.kernels.round_bf16(s.residual.values.data(), s.residual.values.size());
+}
+
+// Latent [rank] normalised, shared key channels as they are: what the cache stores.
+Activation latent_and_keys(const LayerContext& c, const Activation& kv, const float* weight) {
+  const auto& config = c.graph.config();
+  const std::size_t rank = config.mla.kv_lora_rank;
+  Activation out(Form::f32, kv.rows, kv.width);
+  for (std::size_t t = 0; t < kv.rows; ++t) {
+    c.kernels.rms_norm(kv.row(t), weight, config.lora_norm_eps, out.row(t), rank);
+    std::copy(kv.row(t) + rank, kv.row(t) + kv.width, out.row(t) + rank);
+  }
+  return out;
+}
+
+Task kda_attention(LayerContext& c, std::size_t layer, const Activation& normed, Activation& out) {
+  const Operator *heads = op(c, layer, OpRole::attn), *o = op(c, layer, OpRole::attn_o);
+  const Activation x = sealed(c, normed, heads->inputs[0]);
+  Round attend;
+  attend.add(heads, {&x});
+  co_await run(c, attend);
+  const Activation context = sealed(c, std::move(attend.calls[0].output), o->inputs[0]);
+  Round project;
+  project.add(o, {&context});
+  co_await run(c, project);
+  out = std::move(project.calls[0].output);
+}
+
+Task mla_attention(LayerContext& c, std::size_t layer, const Activation& normed, const LeadVectors& w,
+                   Activation& out) {
+  const auto& config = c.graph.config();
+  const Operator *q_a = op(c, layer, OpRole::attn_q_a), *kv_a = op(c, layer, OpRole::attn_kv_a);
+  const Operator *heads = op(c, layer, OpRole::attn), *o = op(c, layer, OpRole::attn_o);
+  const Activation x = sealed(c, normed, kv_a->inputs[0]);
+  Round low_rank;
+  low_rank.add(kv_a, {&x});
+  if (q_a != nullptr) low_rank.add(q_a, {&x});
+  co_await run(c, low_rank);
+
+  Activation query;
+  if (q_a != nullptr)
+    query = norm(c, low_rank.calls[1].output, w.get(VectorRole::q_a_norm), config.lora_norm_eps);
+  else
+    query = normed;
+  query = sealed(c, std::move(query), heads->inputs[0]);
+  const Activation cache =
+      sealed(c, latent_and_keys(c, low_rank.calls[0].output, w.get(VectorRole::kv_a_norm)), heads->inputs[1]);
+  Round attend;
+  OperatorCall& call = attend.add(heads, {&query, &cache});
+  if (heads->inputs.size() > 2) call.inputs.push_back(&x);  // the output gate's input
+  co_await run(c, attend);
+
+  const Activation context = sealed(c, std::move(attend.calls[0].output), o->inputs[0]);
+  Round project;
+  project.add(o, {&context});
+  co_await run(c, project);
+  out = std::move(project.calls[0].output);
+}
+
+Task attention_half(LayerContext& c, std::size_t layer, Stream& s) {
+  const auto& config = c.graph.config();
+  const LeadVectors& w = c.leads.at({static_cast<std::uint16_t>(layer), OpRole::attn_lead, 0});
+  const Activation x = mix(c, s, w.get(VectorRole::res_score));
+  const bool fresh = config.attn_res_block_size != 0 && layer % config.attn_res_block_size == 0;
+  if (fresh) s.blocks.push_back(s.residual);  // the raw stream, before this layer
+  const Activation normed = norm(c, x, w.get(VectorRole::norm), config.rms_norm_eps);
+  Activation a;
+  if (config.attention[layer] == AttentionKind::kda) {
+    co_await kda_attention(c, layer, normed, a);
+  } else {
+    co_await mla_attention(c, layer, normed, w, a);
+  }
+  accumulate(c, s, a, fresh);
+}
+
+// Which rows chose which expert, and at which top-k position.
+struct Dispatch {
+  std::vector<Routing> rows;
+  std::map<std::uint16_t, std::vector<std::uint16_t>> by_expert;
+};
+
+Dispatch dispatch(const LayerContext& c, const Activation& logits, const float* bias) {
+  Dispatch d;
+  for (std::size_t t = 0; t < logits.rows; ++t) {
+    d.rows.push_back(route(c.graph.config(), c.kernels, {logits.row(t), logits.width}, bias));
+    for (const auto e : d.rows.back().experts) d.by_expert[e].push_back(static_cast<std::uint16_t>(t));
+  }
+  return d;
+}
+
+// y = Σ w_e y_e, fma in ascending top-k position whatever the order of arrival. Calls [first_call, …) are those of
+// by_expert, in order.
+Activation combine(const LayerContext& c, const Dispatch& d, const std::vector<OperatorCall>& calls,
+                   std::size_t first_call, std::size_t width) {
+  std::map<std::uint16_t, const OperatorCall*> call_of;
+  std::size_t i = first_call;
+  for (const auto& [expert, rows] : d.by_expert) call_of[expert] = &calls[i++];
+  Activation y(Form::f32, d.rows.size(), width);
+  for (std::size_t t = 0; t < d.rows.size(); ++t) {
+    for (std::size_t k = 0; k < d.rows[t].experts.size(); ++k) {
+      const OperatorCall& call = *call_of.at(d.rows[t].experts[k]);
+      const auto at =
+          std::lower_bound(call.rows.begin(), call.rows.end(), static_cast<std::uint16_t>(t)) - call.rows.begin();
+      c.kernels.axpy(d.rows[t].weights[k], call.output.row(static_cast<std::size_t>(at)), y.row(t), width);
+    }
+  }
+  return y;
+}
+
+Task dense_ffn(LayerContext& c, std::size_t layer, const Activation& normed, Activation& out) {
+  const Operator *up = op(c, layer, OpRole::dense_up), *down = op(c, layer, OpRole::dense_down);
+  const Activation x = sealed(c, normed, up->inputs[0]);
+  Round first;
+  first.add(up, {&x});
+  co_await run(c, first);
+  const Activation inner = sealed(c, std::move(first.calls[0].output), down->inputs[0]);
+  Round second;
+  second.add(down, {&inner});
+  co_await run(c, second);
+  out = std::move(second.calls[0].output);
+}
+
+Task moe_ffn(LayerContext& c, std::size_t layer, const Activation& normed, const LeadVectors& w, Activation& out) {
+  const auto& config = c.graph.config();
+  const Operator *router = op(c, layer, OpRole::router), *latent_down = op(c, layer, OpRole::latent_down);
+  const Operator *shared_up = op(c, layer, OpRole::shared_up), *shared_down = op(c, layer, OpRole::shared_down);
+  const Operator *latent_up = op(c, layer, OpRole::latent_up), *first_expert = op(c, layer, OpRole::expert);
+  const Activation x = sealed(c, normed, router->inputs[0]);
+  Round enter;
+  enter.add(router, {&x});
+  if (latent_down != nullptr) enter.add(latent_down, {&x});
+  if (shared_up != nullptr) enter.add(shared_up, {&x});
+  co_await run(c, enter);
+
+  const Dispatch d = dispatch(c, enter.calls[0].output, w.get(VectorRole::router_bias));
+  const Activation z =
+      sealed(c, latent_down != nullptr ? std::move(enter.calls[1].output) : normed, first_expert->inputs[0]);
+  Activation shared_inner;
+  Round experts;
+  if (shared_down != nullptr) {
+    shared_inner = sealed(c, std::move(enter.calls.back().output), shared_down->inputs[0]);
+    experts.add(shared_down, {&shared_inner});
+  }
+  const std::size_t first_call = experts.calls.size();
+  for (const auto& [expert, rows] : d.by_expert) experts.add(op(c, layer, OpRole::expert, expert), {&z}).rows = rows;
+  co_await run(c, experts);
+
+  Activation y = combine(c, d, experts.calls, first_call, config.expert_width());
+  if (latent_up != nullptr) {
+    const float* weight = w.get(VectorRole::latent_norm);
+    if (weight != nullptr) y = norm(c, y, weight, config.rms_norm_eps);  // on the weighted sum
+    const Activation latent = sealed(c, std::move(y), latent_up->inputs[0]);
+    Round leave;
+    leave.add(latent_up, {&latent});
+    co_await run(c, leave);
+    y = std::move(leave.calls[0].output);
+  }
+  if (shared_down != nullptr)
+    for (std::size_t i = 0; i < y.values.size(); ++i) y.values[i] += experts.calls[0].output.values[i];
+  out = std::move(y);
+}
+
+Task ffn_half(LayerContext& c, std::size_t layer, Stream& s) {
+  const auto& config = c.graph.config();
+  const LeadVectors& w = c.leads.at({static_cast<std::uint16_t>(layer), OpRole::ffn_lead, 0});
+  const Activation x = mix(c, s, w.get(VectorRole::res_score));
+  const Activation normed = norm(c, x, w.get(VectorRole::norm), config.rms_norm_eps);
+  Activation y;
+  if (config.is_moe(layer)) {
+    co_await moe_ffn(c, layer, normed, w, y);
+  } else {
+    co_await dense_ffn(c, layer, normed, y);
+  }
+  accumulate(c, s, y, false);
+}
+
+}  // namespace
+
+Task embed(LayerContext& c, Stream& stream) {
+  Round lookup;
+  lookup.add(op(c, 0, OpRole::embed), {});
+  co_await run(c, lookup);
+  stream.residual = std::move(lookup.calls[0].output);
+  stream.residual.form = residual_form(c);
+  stream.blocks.clear();
+}
+
+Task run_halves(LayerContext& c, Half first, Half last, Stream& stream) {
+  for (Half half = first; half < last && !c.failed; ++half) {
+    if (half % 2 == 0) {
+      co_await attention_half(c, half / 2, stream);
+    } else {
+      co_await ffn_half(c, half / 2, stream);
+    }
+  }
+}
+
+Task run_head(LayerContext& c, const Stream& stream, std::vector<std::uint16_t> wanted, bool candidates,
+              Activation& out) {
+  const LeadVectors& w = c.leads.at({0, OpRole::final_lead, 0});
+  const Operator* head = op(c, 0, OpRole::head);
+  const std::size_t width = stream.residual.width;
+  Stream chosen;
+  const auto choose = [&](const Activation& from) {
+    Activation to(from.form, wanted.size(), width);
+    for (std::size_t i = 0; i < wanted.size(); ++i) std::copy_n(from.row(wanted[i]), width, to.row(i));
+    return to;
+  };
+  chosen.residual = choose(stream.residual);
+  for (const auto& block : stream.blocks) chosen.blocks.push_back(choose(block));
+  const Activation x = sealed(
+      c, norm(c, mix(c, chosen, w.get(VectorRole::res_score)), w.get(VectorRole::norm), c.graph.config().rms_norm_eps),
+      head->inputs[0]);
+  Round last;
+  last.add(head, {&x}).candidates = candidates;
+  co_await run(c, last);
+  out = std::move(last.calls[0].output);
+}
+
+bool seal(const Kernels& kernels, Activation& rows, Form form) {
+  if (form == Form::i8) {
+    rows.q.resize(rows.rows * rows.width);
+    rows.scales.resize(rows.rows * rows.groups());
+    for (std::size_t t = 0; t < rows.rows; ++t)
+      if (!kernels.quantize_i8(rows.row(t), rows.width, rows.q.data() + t * rows.width,
+                               rows.scales.data() + t * rows.groups()))
+        return false;
+    rows.values = {};
+  } else if (form == Form::bf16) {
+    kernels.round_bf16(rows.values.data(), rows.values.size());
+  }
+  rows.form = form;
+  return true;
+}
+
+std::size_t banked_blocks(const ModelConfig& config, Half half) {
+  if (config.attn_res_block_size == 0 || half == 0) return 0;
+  const std::size_t last_layer_begun = (half - 1) / 2;
+  return last_layer_begun / config.attn_res_block_size + 1;
+}
+
+Routing route(const ModelConfig& config, const Kernels& kernels, std::span<const float> logits, const float* bias) {
+  const auto& moe = config.moe;
+  std::vector<float> sigma(logits.size()), choice(logits.size());
+  kernels.sigmoid(logits.data(), sigma.data(), logits.size());
+  for (std::size_t e = 0; e < logits.size(); ++e) choice[e] = sigma[e] + bias[e];
+  std::vector<std::uint16_t> order(logits.size());
+  std::iota(order.begin(), order.end(), std::uint16_t{0});
+  const auto better = [&](std::uint16_t a, std::uint16_t b) {
+    return choice[a] != choice[b] ? choice[a] > choice[b] : a < b;
+  };
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(moe.top_k), order.end(), better);
+  Routing r;
+  r.experts.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(moe.top_k));
+  float sum = 0;
+  for (const auto e : r.experts) sum += sigma[e];
+  for (const auto e : r.experts) {
+    const float w = moe.renormalize && moe.top_k > 1 ? sigma[e] / (sum + 1e-20F) : sigma[e];
+    r.weights.push_back(w * moe.scaling_factor);
+  }
+  return r;
+}
+
+}  // namespace myriad
