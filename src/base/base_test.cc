@@ -7,7 +7,9 @@
 namespace myriad {
 namespace {
 
-std::span<const std::byte> bytes_of(std::string_view s) { return std::as_bytes(std::span(s)); }
+std::span<const std::byte> bytes_of(std::string_view s) {
+  return std::as_bytes(std::span(s));
+}
 
 TEST(Sha256, KnownVectors) {
   // FIPS 180-4 examples

@@ -8,7 +8,8 @@ namespace myriad {
 Result<Bytes> parse_bytes(std::string_view text) {
   const std::string_view whole = text;
   const auto bad = [&] {
-    return fail(Code::invalid_argument, "'{}' is not an amount of bytes; write for example 256MiB, 1.5GiB, 200MB or 65536", whole);
+    return fail(Code::invalid_argument,
+                "'{}' is not an amount of bytes; write for example 256MiB, 1.5GiB, 200MB or 65536", whole);
   };
   double number = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -32,7 +33,8 @@ Result<Bytes> parse_bytes(std::string_view text) {
 
 std::string grouped(std::uint64_t n) {
   std::string digits = std::to_string(n);
-  for (auto i = static_cast<std::ptrdiff_t>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<std::size_t>(i), ",");
+  for (auto i = static_cast<std::ptrdiff_t>(digits.size()) - 3; i > 0; i -= 3)
+    digits.insert(static_cast<std::size_t>(i), ",");
   return digits;
 }
 
@@ -40,7 +42,10 @@ std::string human(Bytes bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   auto v = static_cast<double>(bytes.value);
   int u = 0;
-  while (v >= 1024 && u < 5) { v /= 1024; ++u; }
+  while (v >= 1024 && u < 5) {
+    v /= 1024;
+    ++u;
+  }
   return u == 0 ? fmt::format("{} B", bytes.value) : fmt::format("{:.1f} {}", v, units[u]);
 }
 

@@ -1,4 +1,5 @@
-// Byte quantities, byte order, and bounded readers and writers of little-endian data (disk and wire have one byte order).
+// Byte quantities, byte order, and bounded readers and writers of little-endian data (disk and wire have one byte
+// order).
 #pragma once
 
 #include <bit>
@@ -23,7 +24,10 @@ struct Bytes {
   // Saturates at 0: memory that is not there is none.
   friend Bytes operator-(Bytes a, Bytes b) { return {a.value > b.value ? a.value - b.value : 0}; }
   friend Bytes operator*(Bytes a, std::uint64_t n) { return {a.value * n}; }
-  Bytes& operator+=(Bytes b) { value += b.value; return *this; }
+  Bytes& operator+=(Bytes b) {
+    value += b.value;
+    return *this;
+  }
 };
 
 // "256MiB", "1.5GiB", "200M" (decimal), "65536", "64 KiB". Errors: invalid_argument with what was expected.
@@ -88,14 +92,17 @@ class ByteWriter {
   std::vector<std::byte> out_;
 };
 
-// Reads little-endian fields from foreign bytes. Past the end every read gives zero and `ok()` turns false for good, so a
-// parser may read on and check once.
+// Reads little-endian fields from foreign bytes. Past the end every read gives zero and `ok()` turns false for good, so
+// a parser may read on and check once.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> in) : in_(in) {}
   template <class T>
   T get() {
-    if (in_.size() - at_ < sizeof(T)) { ok_ = false; return T{}; }
+    if (in_.size() - at_ < sizeof(T)) {
+      ok_ = false;
+      return T{};
+    }
     T v = load_le<T>(in_.data() + at_);
     at_ += sizeof(T);
     return v;
@@ -103,13 +110,19 @@ class ByteReader {
   // u32 length (at most `limit`), then the characters.
   std::string get_string(std::size_t limit) {
     const auto n = get<std::uint32_t>();
-    if (n > limit || n > in_.size() - at_) { ok_ = false; return {}; }
+    if (n > limit || n > in_.size() - at_) {
+      ok_ = false;
+      return {};
+    }
     std::string s(reinterpret_cast<const char*>(in_.data()) + at_, n);
     at_ += n;
     return s;
   }
   std::span<const std::byte> get_bytes(std::size_t n) {
-    if (n > in_.size() - at_) { ok_ = false; return {}; }
+    if (n > in_.size() - at_) {
+      ok_ = false;
+      return {};
+    }
     auto s = in_.subspan(at_, n);
     at_ += n;
     return s;

@@ -31,8 +31,8 @@ enum class Code : unsigned char {
 
 std::string_view code_name(Code code);
 
-// `message` is a whole sentence for a person: what was being done, to what, what was found, what was expected, what to try.
-// `node` and `part` say where in the fleet it happened; empty if that is nowhere in particular.
+// `message` is a whole sentence for a person: what was being done, to what, what was found, what was expected, what to
+// try. `node` and `part` say where in the fleet it happened; empty if that is nowhere in particular.
 struct Error {
   Code code = Code::internal;
   std::string message;
@@ -62,8 +62,8 @@ template <class... Args>
 #define MYRIAD_CAT2(a, b) a##b
 #define MYRIAD_CAT(a, b) MYRIAD_CAT2(a, b)
 // MYRIAD_TRY(auto x, expression);  declares x from a Result or returns its error.
-#define MYRIAD_TRY(decl, ...)                                                                   \
-  auto MYRIAD_CAT(result_, __LINE__) = (__VA_ARGS__);                                           \
+#define MYRIAD_TRY(decl, ...)                                                                                   \
+  auto MYRIAD_CAT(result_, __LINE__) = (__VA_ARGS__);                                                           \
   if (!MYRIAD_CAT(result_, __LINE__)) return std::unexpected(std::move(MYRIAD_CAT(result_, __LINE__)).error()); \
   decl = std::move(*MYRIAD_CAT(result_, __LINE__))
 // MYRIAD_TRY_STATUS(expression);  returns the error of a Status, if it has one.

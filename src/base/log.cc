@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <mutex>
+#include <utility>
 
 namespace myriad {
 namespace {
@@ -42,7 +43,9 @@ LogLevel log_level_from_environment(LogLevel otherwise) {
   return otherwise;
 }
 
-bool log_enabled(LogLevel level) { return level >= logger().level.load(std::memory_order_relaxed) && level != LogLevel::off; }
+bool log_enabled(LogLevel level) {
+  return level >= logger().level.load(std::memory_order_relaxed) && level != LogLevel::off;
+}
 
 void log_write(LogLevel level, std::string_view text) {
   auto& l = logger();
@@ -78,8 +81,10 @@ std::string log_value(std::string_view value) {
   std::string out = "\"";
   for (const char c : value) {
     if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 32 || c == 127) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    else out += c;
+    if (static_cast<unsigned char>(c) < 32 || c == 127)
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else
+      out += c;
   }
   return out + "\"";
 }

@@ -13,12 +13,14 @@ namespace myriad {
 namespace {
 
 alignas(16) constexpr std::uint32_t kRound[64] = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
-    0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa,
-    0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85,
-    0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3,
-    0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f,
-    0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
 void compress_plain(std::uint32_t* h, const std::byte* data, std::size_t blocks) {
   for (; blocks > 0; --blocks, data += 64) {
@@ -40,8 +42,14 @@ void compress_plain(std::uint32_t* h, const std::byte* data, std::size_t blocks)
       const std::uint32_t t1 = v[7] + s1 + ((v[4] & v[5]) ^ (~v[4] & v[6])) + kRound[i] + w[i];
       const std::uint32_t s0 = std::rotr(v[0], 2) ^ std::rotr(v[0], 13) ^ std::rotr(v[0], 22);
       const std::uint32_t t2 = s0 + ((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
-      v[7] = v[6]; v[6] = v[5]; v[5] = v[4]; v[4] = v[3] + t1;
-      v[3] = v[2]; v[2] = v[1]; v[1] = v[0]; v[0] = t1 + t2;
+      v[7] = v[6];
+      v[6] = v[5];
+      v[5] = v[4];
+      v[4] = v[3] + t1;
+      v[3] = v[2];
+      v[2] = v[1];
+      v[1] = v[0];
+      v[0] = t1 + t2;
     }
     for (int i = 0; i < 8; ++i) h[i] += v[i];
   }
@@ -49,7 +57,8 @@ void compress_plain(std::uint32_t* h, const std::byte* data, std::size_t blocks)
 
 #if defined(__x86_64__)
 // The SHA extensions keep the state as (ABEF, CDGH); four rounds' worth of message words are made per step.
-__attribute__((target("sha,sse4.1,ssse3"))) void compress_ni(std::uint32_t* h, const std::byte* data, std::size_t blocks) {
+__attribute__((target("sha,sse4.1,ssse3"))) void compress_ni(std::uint32_t* h, const std::byte* data,
+                                                             std::size_t blocks) {
   const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
   __m128i t = _mm_shuffle_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(h)), 0xB1);
   __m128i s1 = _mm_shuffle_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(h + 4)), 0x1B);
@@ -95,7 +104,9 @@ void compress(std::uint32_t* h, const std::byte* data, std::size_t blocks) {
 
 }  // namespace
 
-Sha256::Sha256() : state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}, block_{} {}
+Sha256::Sha256()
+    : state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19},
+      block_{} {}
 
 void Sha256::update(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
@@ -171,7 +182,8 @@ std::string to_hex(std::span<const std::byte> bytes) {
 Result<Sha256Digest> digest_from_hex(std::string_view hex) {
   Sha256Digest out;
   const auto value = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
-  if (hex.size() != 64) return fail(Code::corrupt, "a SHA-256 is 64 hexadecimal digits, found {} characters", hex.size());
+  if (hex.size() != 64)
+    return fail(Code::corrupt, "a SHA-256 is 64 hexadecimal digits, found {} characters", hex.size());
   for (std::size_t i = 0; i < 32; ++i) {
     const int hi = value(hex[2 * i]), lo = value(hex[2 * i + 1]);
     if (hi < 0 || lo < 0) return fail(Code::corrupt, "'{}' is not a SHA-256 in lower-case hexadecimal", hex);
