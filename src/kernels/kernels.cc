@@ -2,15 +2,30 @@
 
 #include <cstdlib>
 
+#include "kernels/kernels_tables.h"
+
 namespace myriad {
 
 const Kernels* kernels_for(Isa isa) {
   switch (isa) {
     case Isa::scalar:
       return &scalar_kernels();
+#if defined(__x86_64__)
+    // __builtin_cpu_supports also checks that the operating system saves the registers
+    case Isa::avx2:
+      if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &avx2_kernels();
+      return nullptr;
+    case Isa::avx512:
+      if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+          __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return &avx512_kernels();
+      return nullptr;
+#else
     case Isa::avx2:
     case Isa::avx512:
       return nullptr;
+#endif
   }
   return nullptr;
 }
