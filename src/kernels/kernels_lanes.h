@@ -61,7 +61,7 @@ MYRIAD_LANES F tanh_lanes(F x) {
 // blocks of tokens the columns are cut into pieces that stay in the nearest cache, so that weights come from memory
 // once.
 
-constexpr std::size_t kColumnPiece = 512;  // a multiple of 32
+constexpr std::size_t kColumnPiece = 256;  // a multiple of 32
 constexpr int kSingleTokenTiles = 4;       // chains in flight when there is one token
 
 struct Columns {
@@ -119,7 +119,8 @@ struct TilesBf16 {
   static void block(const unsigned char* tile, std::size_t stride, Columns columns, Activations a) {
     F acc[kTiles][kTokens];
     begin_block(acc, columns, a);
-    for (std::size_t k = columns.begin; k < columns.end; k += 2) {
+    const std::size_t pairs_end = columns.end / 2 * 2;
+    for (std::size_t k = columns.begin; k < pairs_end; k += 2) {
       // a 32-bit lane holds column k in its lower half and k + 1 in its upper
       F even[kTiles], odd[kTiles];
       for (int i = 0; i < kTiles; ++i) {
@@ -128,7 +129,12 @@ struct TilesBf16 {
         odd[i] = from_bits(bit_and(pair, set1_bits(0xffff0000u)));
       }
       step(acc, even, a, k);
-      if (k + 1 < columns.end) step(acc, odd, a, k + 1);
+      step(acc, odd, a, k + 1);
+    }
+    if (pairs_end < columns.end) {
+      F last[kTiles];
+      for (int i = 0; i < kTiles; ++i) last[i] = from_bits(left<16>(load_bits(tile + i * stride + 32 * pairs_end)));
+      step(acc, last, a, pairs_end);
     }
     end_block(acc, a);
   }
@@ -233,56 +239,77 @@ void matmul_mxfp4_f32(const std::uint8_t* weights, std::size_t k, std::size_t ti
 
 // Integer products. Every set makes the codes unsigned by adding 12 to each, for its instructions multiply unsigned by
 // signed bytes; the 12·Σq too much is taken off again: sums of integers are exact, so the way there does not show in
-// the result. The corrections of a piece of the columns are computed once for all tiles.
-constexpr std::size_t kCorrections = 4096;
-constexpr std::size_t kCodeOffset = 12;
+// the result. The activations of a piece of the columns are laid out once, for all tiles, in the order in which they
+// are read.
+
+struct Int8Group {
+  std::int8_t q[32];
+  float scale;
+  std::int32_t correction;  // −12·Σq
+};
+constexpr std::size_t kGroupsLaidOut = 2048;  // 80 KiB of stack
+constexpr int kCodeOffset = 12;
 
 struct Int8Block {
-  const std::int8_t* q;            // [tokens, 32·groups]
-  const float* scale;              // [tokens, groups]
-  const std::int32_t* correction;  // [tokens, piece]: −12·Σq of group begin + i
-  std::size_t piece;
+  const Int8Group* x;              // [end − begin, kTokens]
   std::size_t groups, begin, end;  // of the whole row; of this piece
 };
 
-// Defined for each instruction set: one tile, kTokens tokens, from group block.begin to block.end.
-template <int kTokens>
-void int8_block(const unsigned char* tile, const Int8Block& block, float* y, std::size_t ldy);
+// Four bytes as they lie in memory, for all lanes to multiply with.
+using FourBytes [[gnu::may_alias, gnu::aligned(1)]] = std::int32_t;
+MYRIAD_LANES std::int32_t four_bytes(const std::int8_t* p) {
+  return *reinterpret_cast<const FourBytes*>(p);
+}
+
+// Defined for each instruction set: kTiles tiles, kTokens tokens, from group block.begin to block.end.
+template <int kTiles, int kTokens>
+void int8_block(const unsigned char* tile, std::size_t stride, const Int8Block& block, float* y, std::size_t ldy);
 
 template <int kTokens>
 void int8_token_blocks(const unsigned char* tile, Int8Block block, std::size_t tokens, float* y, std::size_t ldy) {
   for (; tokens >= kTokens; tokens -= kTokens) {
-    int8_block<kTokens>(tile, block, y, ldy);
-    block.q += kTokens * 32 * block.groups;
-    block.scale += kTokens * block.groups;
-    block.correction += kTokens * block.piece;
+    int8_block<1, kTokens>(tile, 0, block, y, ldy);
+    block.x += kTokens * (block.end - block.begin);
     y += kTokens * ldy;
   }
   if constexpr (kTokens > 1)
     if (tokens > 0) int8_token_blocks<kTokens / 2>(tile, block, tokens, y, ldy);
 }
 
+// Lays out groups [begin, end) of `count` tokens in blocks of kTokenBlock, kTokenBlock / 2, … tokens.
+MYRIAD_LANES void lay_out(Int8Rows x, std::size_t groups, std::size_t begin, std::size_t end, std::size_t count,
+                          Int8Group* out) {
+  std::size_t width = kTokenBlock;
+  for (std::size_t t0 = 0; t0 < count; t0 += width) {
+    while (width > count - t0) width /= 2;
+    for (std::size_t a = begin; a < end; ++a)
+      for (std::size_t t = t0; t < t0 + width; ++t, ++out) {
+        const std::int8_t* q = x.q + 32 * (t * groups + a);
+        __builtin_memcpy(out->q, q, 32);
+        out->scale = x.scale[t * groups + a];
+        out->correction = -kCodeOffset * sum_of_32(q);
+      }
+  }
+}
+
 void matmul_mxfp4_i8(const std::uint8_t* weights, std::size_t k, std::size_t tile0, std::size_t tile1, Int8Rows x,
                      std::size_t tokens, float* y, std::size_t ldy) {
   constexpr std::size_t kTokensAtOnce = 64;
   const std::size_t groups = k / 32, stride = TilesMxfp4::tile_size(k);
-  alignas(64) std::int32_t correction[kCorrections];
+  Int8Group laid_out[kGroupsLaidOut];
   for (std::size_t t0 = 0; t0 < tokens; t0 += kTokensAtOnce) {
     const std::size_t count = tokens - t0 < kTokensAtOnce ? tokens - t0 : kTokensAtOnce;
-    std::size_t piece = kCorrections / count;
-    if (count > kTokenBlock && piece > kCorrections / kTokensAtOnce) piece = kCorrections / kTokensAtOnce;
+    const std::size_t piece = kGroupsLaidOut / (count <= kTokenBlock ? count : kTokensAtOnce);
     std::size_t begin = 0;
     do {
       const std::size_t end = groups - begin < piece ? groups : begin + piece;
-      for (std::size_t t = 0; t < count; ++t)
-        for (std::size_t a = begin; a < end; ++a) {
-          const std::int8_t* q = x.q + (t0 + t) * k + 32 * a;
-          std::int32_t sum = 0;
-          for (int i = 0; i < 32; ++i) sum += q[i];
-          correction[t * piece + a - begin] = -static_cast<std::int32_t>(kCodeOffset) * sum;
-        }
-      const Int8Block block{x.q + t0 * k, x.scale + t0 * groups, correction, piece, groups, begin, end};
-      for (std::size_t tile = tile0; tile < tile1; ++tile)
+      lay_out({x.q + t0 * k, x.scale + t0 * groups}, groups, begin, end, count, laid_out);
+      const Int8Block block{laid_out, groups, begin, end};
+      std::size_t tile = tile0;
+      if (count == 1)
+        for (; tile + kSingleTokenTiles <= tile1; tile += kSingleTokenTiles)
+          int8_block<kSingleTokenTiles, 1>(weights + tile * stride, stride, block, y + t0 * ldy + tile * kLanes, ldy);
+      for (; tile < tile1; ++tile)
         int8_token_blocks<kTokenBlock>(weights + tile * stride, block, count, y + t0 * ldy + tile * kLanes, ldy);
       begin = end;
     } while (begin < groups);

@@ -173,6 +173,14 @@ MYRIAD_LANES void store_int8(std::int8_t* p, F v, std::size_t n) {
     __builtin_memcpy(p, &all, n);
 }
 
+MYRIAD_LANES std::int32_t sum_of_32(const std::int8_t* p) {
+  // as unsigned bytes, 128 more each
+  const __m256i v = _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_set1_epi8(-128));
+  const __m256i four = _mm256_sad_epu8(v, _mm256_setzero_si256());
+  const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
+  return _mm_cvtsi128_si32(_mm_add_epi64(two, _mm_unpackhi_epi64(two, two))) - 32 * 128;
+}
+
 // The sixteen E2M1 values, chosen by bits 0–3 of each lane (the bits above are not looked at).
 struct E2M1 {
   __m256 magnitudes = _mm256_setr_ps(0.f, .5f, 1.f, 1.5f, 2.f, 3.f, 4.f, 6.f);
