@@ -24,10 +24,8 @@
 namespace myriad {
 
 inline constexpr std::size_t kMaxShards = 10'000;
-inline constexpr std::size_t kMaxOpenShards = 128;                       // file handles held at a time
 inline constexpr std::size_t kMaxTensors = std::size_t{1} << 23;         // in a checkpoint
 inline constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{1} << 30;  // of model.safetensors.index.json
-inline constexpr std::size_t kReadPiece = std::size_t{8} << 20;          // bytes asked of one pread
 
 // One stored tensor. Views live as long as the Checkpoint that gave it (moving that one keeps them valid).
 struct TensorInfo {
@@ -67,12 +65,12 @@ class MatrixSource {
 
  private:
   friend class Checkpoint;
-  struct Extent {
+  struct Extent {  // bytes of a file
     std::uint32_t shard = 0;
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
   };
-  Status check_rows(std::size_t r0, std::size_t r1, DType wanted) const;
+  Status check_rows(std::size_t r0, std::size_t r1, DType wanted, std::size_t room) const;
   Status read(const Extent& extent, std::uint64_t offset, std::span<std::byte> out) const;
 
   std::shared_ptr<const ShardFiles> files_;
@@ -86,6 +84,11 @@ class MatrixSource {
 
 class Checkpoint {
  public:
+  Checkpoint(Checkpoint&&) = default;
+  Checkpoint& operator=(Checkpoint&&) = default;
+  Checkpoint(const Checkpoint&) = delete;  // TensorInfo points into this one
+  Checkpoint& operator=(const Checkpoint&) = delete;
+
   // `dir` holds config.json and the shards: those that model.safetensors.index.json names if there is one, else every
   // *.safetensors.
   static Result<Checkpoint> open(const std::filesystem::path& dir);
@@ -125,6 +128,7 @@ class Checkpoint {
 
  private:
   friend struct CheckpointBuilder;
+  Checkpoint() = default;
   // A tensor that holds n values when dimensions of 1 are dropped, BF16 or F32.
   [[nodiscard]] Result<const TensorInfo*> require_vector(std::string_view name, std::size_t n) const;
   [[nodiscard]] Result<const TensorInfo*> require_a_log(std::size_t layer) const;
