@@ -1,5 +1,5 @@
-// What the API and the command line ask of a model: start a generation, get events, cancel. Implemented by the batcher over a
-// pipeline (a fleet, or all parts in this process).
+// What the API and the command line ask of a model: start a generation, get events, cancel. Implemented by the batcher
+// over a pipeline (a fleet, or all parts in this process).
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,12 @@
 namespace myriad {
 
 struct GenerationRequest {
-  std::string id;                       // for logs and errors
-  std::vector<std::int32_t> prompt;     // at least one token
-  std::uint32_t max_tokens = 16;        // new tokens; prompt + max_tokens must fit the context budget
-  std::vector<std::int32_t> stop_tokens;  // ends (and is reported as finish) when drawn; the stop token itself is not in `TokenEvent`s
-  SampleSpec sample;                    // position is filled in by the batcher
+  std::string id;                    // for logs and errors
+  std::vector<std::int32_t> prompt;  // at least one token
+  std::uint32_t max_tokens = 16;     // new tokens; prompt + max_tokens must fit the context budget
+  std::vector<std::int32_t>
+      stop_tokens;    // ends (and is reported as finish) when drawn; the stop token itself is not in `TokenEvent`s
+  SampleSpec sample;  // position is filled in by the batcher
 };
 
 struct TokenEvent {
@@ -36,18 +37,18 @@ using GenerationEvent = std::variant<TokenEvent, FinishedEvent, FailedEvent>;
 
 struct ModelInfo {
   std::string name;
-  std::uint32_t context = 0;       // positions of one sequence, prompt and answer together
-  std::uint32_t sequences = 0;     // that run at once
-  std::uint32_t queue = 0;         // requests that may wait
+  std::uint32_t context = 0;    // positions of one sequence, prompt and answer together
+  std::uint32_t sequences = 0;  // that run at once
+  std::uint32_t queue = 0;      // requests that may wait
   std::int32_t vocabulary = 0;
 };
 
 class GenerationBackend {
  public:
   virtual ~GenerationBackend() = default;
-  // Never blocks. `on_event` is called from the backend's own thread, in order, ending with exactly one FinishedEvent or
-  // FailedEvent; also after a cancel. Errors at once: limit (prompt + max_tokens over the context budget, with the numbers),
-  // busy (queue full), unavailable (fleet not ready, with the reason).
+  // Never blocks. `on_event` is called from the backend's own thread, in order, ending with exactly one FinishedEvent
+  // or FailedEvent; also after a cancel. Errors at once: limit (prompt + max_tokens over the context budget, with the
+  // numbers), busy (queue full), unavailable (fleet not ready, with the reason).
   using OnEvent = std::function<void(const GenerationEvent&)>;
   virtual Result<std::uint64_t> start(GenerationRequest request, OnEvent on_event) = 0;
   virtual void cancel(std::uint64_t generation) = 0;

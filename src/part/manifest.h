@@ -1,6 +1,8 @@
-// What `myriad cut` writes beside the parts: manifest.json, the list of a cut model's parts and what a fleet needs to run it.
+// What `myriad cut` writes beside the parts: manifest.json, the list of a cut model's parts and what a fleet needs to
+// run it.
 //
-// A cut directory:  manifest.json   parts/<64 hex digits>.part   tokenizer files as in the checkpoint (tiktoken.model, tokenizer_config.json)
+// A cut directory:  manifest.json   parts/<64 hex digits>.part   tokenizer files as in the checkpoint (tiktoken.model,
+// tokenizer_config.json)
 #pragma once
 
 #include <filesystem>
@@ -27,8 +29,8 @@ struct ManifestFile {
 };
 
 struct Manifest {
-  std::string model_name;   // what the API calls it
-  std::string config_json;  // the checkpoint's config.json, verbatim
+  std::string model_name;           // what the API calls it
+  std::string config_json;          // the checkpoint's config.json, verbatim
   std::vector<ManifestPart> parts;  // in execution order; each operator's parts ascending and without gaps or overlaps
   std::vector<ManifestFile> files;  // tokenizer files
 

@@ -1,0 +1,157 @@
+#include "engine/part_executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace myriad {
+
+PartExecutor::PartExecutor(const Graph& graph, Profile profile, Budget budget, const Kernels& kernels, ThreadPool& pool)
+    : graph_(graph), profile_(profile), budget_(budget), runner_(graph, profile, kernels, pool) {
+  for (std::size_t i = budget.sequences; i > 0; --i) free_slots_.push_back(i - 1);
+}
+
+Status PartExecutor::add(std::uint32_t index, Part part) {
+  auto entry = std::make_unique<Entry>(Entry{std::move(part), {}, 0, {}});
+  const Operator& op = entry->part.op();
+  const PartSpec& spec = entry->part.spec();
+  entry->slot_bytes = (attention_state_bytes(op, spec.units(), budget_.context, profile_) + 63) / 64 * 64;
+  if (entry->slot_bytes != 0) {
+    MYRIAD_TRY(entry->state, AlignedBuffer::allocate(entry->slot_bytes * budget_.sequences,
+                                                     fmt::format("the attention state of {} sequences in {}",
+                                                                 budget_.sequences, spec.name())));
+    entry->next.assign(budget_.sequences, 0);
+  }
+  if (op.kind == OpKind::lead) {
+    LeadVectors& lead = leads_[spec.op];
+    for (const auto& v : entry->part.vectors()) lead.vectors[v.role].assign(v.values.begin(), v.values.end());
+  }
+  part_bytes_ += entry->part.bytes();
+  state_bytes_ += entry->state.size();
+  parts_[index] = std::move(entry);
+  return {};
+}
+
+void PartExecutor::remove(std::uint32_t index) {
+  const auto it = parts_.find(index);
+  if (it == parts_.end()) return;
+  part_bytes_ -= it->second->part.bytes();
+  state_bytes_ -= it->second->state.size();
+  if (it->second->part.op().kind == OpKind::lead) leads_.erase(it->second->part.spec().op);
+  parts_.erase(it);
+}
+
+const Part* PartExecutor::find(std::uint32_t index) const {
+  const auto it = parts_.find(index);
+  return it == parts_.end() ? nullptr : &it->second->part;
+}
+
+Result<std::size_t> PartExecutor::slot_of(SequenceId sequence, bool first) {
+  if (const auto it = slots_.find(sequence); it != slots_.end()) return it->second;
+  if (std::find(released_.begin(), released_.end(), sequence) != released_.end())
+    return fail(Code::stale, "sequence {:x} was released already", sequence.value);
+  if (!first)
+    return fail(Code::not_found, "sequence {:x} has no attention state here; the request must start again",
+                sequence.value);
+  if (free_slots_.empty())
+    return fail(Code::limit,
+                "no room for another sequence: {} run already; wait, or give the fleet a larger --sequences",
+                budget_.sequences);
+  const std::size_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  slots_[sequence] = slot;
+  return slot;
+}
+
+Result<Activation> PartExecutor::attend(Entry& entry, std::span<const Activation* const> inputs,
+                                        std::span<const SequenceRows> sequences) {
+  if (sequences.empty()) return fail(Code::invalid_argument, "attention without a sequence");
+  std::vector<AttentionState> states(sequences.size());
+  std::vector<SequenceSlice> slices(sequences.size());
+  std::vector<std::size_t> slots(sequences.size());
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const SequenceRows& s = sequences[i];
+    MYRIAD_TRY(const std::size_t slot, slot_of(s.sequence, s.first_position == 0));
+    if (std::find(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(i), slot) !=
+        slots.begin() + static_cast<std::ptrdiff_t>(i))
+      return fail(Code::invalid_argument, "sequence {:x} stands twice in one call", s.sequence.value);
+    std::byte* memory = entry.state.data() + slot * entry.slot_bytes;
+    if (s.first_position == 0) {
+      std::memset(memory, 0, entry.part.op().state_bytes(entry.part.spec().units()));
+      entry.next[slot] = 0;
+    }
+    if (entry.next[slot] != s.first_position)
+      return fail(Code::stale, "sequence {:x} is at position {}, the call begins at {}", s.sequence.value,
+                  entry.next[slot], s.first_position);
+    if (s.rows > budget_.context || s.first_position > budget_.context - s.rows)
+      return fail(Code::limit, "positions {} to {} of a sequence; the context budget is {}", s.first_position,
+                  s.first_position + s.rows, budget_.context);
+    slots[i] = slot;
+    states[i] = {memory, budget_.context, s.first_position};
+    slices[i] = {s.rows, &states[i]};
+  }
+  MYRIAD_TRY(Activation out, runner_.attend(entry.part, inputs, slices));
+  for (std::size_t i = 0; i < slots.size(); ++i) entry.next[slots[i]] = states[i].position;
+  return out;
+}
+
+Result<Activation> PartExecutor::run(std::uint32_t index, std::span<const Activation* const> inputs,
+                                     std::span<const std::uint16_t> rows, HeadWant want,
+                                     std::span<const SequenceRows> sequences, std::span<const std::int32_t> tokens) {
+  const auto it = parts_.find(index);
+  if (it == parts_.end()) return fail(Code::not_found, "part {} of the plan is not held here", index);
+  Entry& entry = *it->second;
+  Result<Activation> out = [&]() -> Result<Activation> {
+    switch (entry.part.op().kind) {
+      case OpKind::embed: {
+        std::vector<std::int32_t> chosen;
+        for (const auto r : rows) {
+          if (r >= tokens.size()) return fail(Code::invalid_argument, "row {} of {} tokens", r, tokens.size());
+          chosen.push_back(tokens[r]);
+        }
+        return runner_.embed(entry.part, rows.empty() ? tokens : std::span<const std::int32_t>(chosen));
+      }
+      case OpKind::kda_heads:
+      case OpKind::mla_heads:
+        return attend(entry, inputs, sequences);
+      case OpKind::lead:
+        return fail(Code::invalid_argument, "a lead's vectors cannot be called");
+      default:
+        return runner_.run(entry.part, inputs, rows, want == HeadWant::candidates);
+    }
+  }();
+  if (!out && out.error().part.empty()) out.error().part = entry.part.spec().name();
+  return out;
+}
+
+Result<CallReply> PartExecutor::execute(const Call& call) {
+  CallReply reply;
+  for (const auto& item : call.items) {
+    std::vector<const Activation*> inputs;
+    for (const auto i : item.inputs) {
+      if (i >= call.tensors.size())
+        return fail(Code::invalid_argument, "an item names tensor {} of {}", i, call.tensors.size());
+      inputs.push_back(&call.tensors[i]);
+    }
+    MYRIAD_TRY(Activation out, run(item.part, inputs, item.rows, item.want, call.sequences, call.tokens));
+    reply.tensors.push_back(std::move(out));
+  }
+  return reply;
+}
+
+void PartExecutor::release(std::span<const SequenceId> sequences) {
+  for (const auto id : sequences) {
+    if (const auto it = slots_.find(id); it != slots_.end()) {
+      free_slots_.push_back(it->second);
+      slots_.erase(it);
+    }
+    released_.push_back(id);
+    if (released_.size() > kRememberedReleases) released_.pop_front();
+  }
+}
+
+void PartExecutor::release_all() {
+  for (const auto& [id, slot] : slots_) free_slots_.push_back(slot);
+  slots_.clear();
+}
+
+}  // namespace myriad

@@ -1,0 +1,74 @@
+// The parts that this process holds, with the attention state of the sequences that run through them, and their
+// execution: for calls from other nodes and for the stages that this node leads. One thread at a time.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "kernels/thread_pool.h"
+#include "model/layer.h"
+#include "part/part_run.h"
+#include "proto/messages.h"
+
+namespace myriad {
+
+inline constexpr std::size_t kRememberedReleases = 1024;  // sequences whose late calls are refused
+
+class PartExecutor {
+ public:
+  // All referenced objects must outlive this one.
+  PartExecutor(const Graph& graph, Profile profile, Budget budget, const Kernels& kernels, ThreadPool& pool);
+
+  // Takes a loaded part under its index in the plan, and allocates the state of `budget.sequences` sequences for it if
+  // it has any. Errors: does_not_fit.
+  Status add(std::uint32_t index, Part part);
+  void remove(std::uint32_t index);
+  [[nodiscard]] const Part* find(std::uint32_t index) const;
+  [[nodiscard]] const std::map<OpRef, LeadVectors>& leads() const { return leads_; }
+  [[nodiscard]] std::uint64_t part_bytes() const { return part_bytes_; }
+  [[nodiscard]] std::uint64_t state_bytes() const { return state_bytes_; }
+
+  // One item of a round on part `index`. Errors name the part: not_found (no such part here, or no such sequence),
+  // limit (no room for another sequence or position), stale (a position other than the next, or a released sequence),
+  // and those of PartRunner.
+  Result<Activation> run(std::uint32_t index, std::span<const Activation* const> inputs,
+                         std::span<const std::uint16_t> rows, HeadWant want, std::span<const SequenceRows> sequences,
+                         std::span<const std::int32_t> tokens);
+  // A helper's whole call.
+  Result<CallReply> execute(const Call& call);
+
+  // Forgets sequences; their slots are free for others.
+  void release(std::span<const SequenceId> sequences);
+  void release_all();
+  [[nodiscard]] std::size_t sequences() const { return slots_.size(); }
+
+ private:
+  struct Entry {
+    Part part;
+    AlignedBuffer state;  // budget.sequences times slot_bytes
+    std::uint64_t slot_bytes = 0;
+    std::vector<std::uint32_t> next;  // next position by slot
+  };
+  Result<Activation> attend(Entry& entry, std::span<const Activation* const> inputs,
+                            std::span<const SequenceRows> sequences);
+  // The slot of a sequence; takes a free one if this is its first position.
+  Result<std::size_t> slot_of(SequenceId sequence, bool first);
+
+  const Graph& graph_;
+  Profile profile_;
+  Budget budget_;
+  PartRunner runner_;
+  std::map<std::uint32_t, std::unique_ptr<Entry>> parts_;
+  std::map<OpRef, LeadVectors> leads_;
+  std::unordered_map<SequenceId, std::size_t> slots_;
+  std::vector<std::size_t> free_slots_;
+  std::deque<SequenceId> released_;
+  std::uint64_t part_bytes_ = 0, state_bytes_ = 0;
+};
+
+}  // namespace myriad

@@ -1,0 +1,56 @@
+// Shared by the engine's tests: a checkpoint of tests/data, cut somehow and loaded into a LocalPipeline.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "engine/local_pipeline.h"
+#include "model/checkpoint.h"
+#include "part/cutter.h"
+
+namespace myriad {
+
+inline std::filesystem::path test_model(std::string_view name) {
+  return std::filesystem::path(MYRIAD_SOURCE_DIR) / "tests/data" / name;
+}
+
+struct TestModel {
+  Checkpoint checkpoint;
+  Graph graph;
+
+  static TestModel open(const std::filesystem::path& dir) {
+    auto checkpoint = Checkpoint::open(dir);
+    if (!checkpoint) throw std::runtime_error(checkpoint.error().to_string());
+    auto graph = Graph::build(checkpoint->config());
+    if (!graph) throw std::runtime_error(graph.error().to_string());
+    return {std::move(*checkpoint), std::move(*graph)};
+  }
+  [[nodiscard]] std::unique_ptr<LocalPipeline> pipeline(Profile profile, CutOptions options, Budget budget,
+                                                        std::size_t threads) const {
+    const auto specs = cut(graph, options);
+    auto made =
+        LocalPipeline::create(graph, "test", profile, budget, threads, specs, [&](std::size_t i) -> Result<Part> {
+          MYRIAD_TRY(AlignedBuffer bytes, build_part(checkpoint, graph, specs[i]));
+          return Part::parse(std::move(bytes), graph, nullptr);
+        });
+    if (!made) throw std::runtime_error(made.error().to_string());
+    return std::move(*made);
+  }
+};
+
+using Logits = std::vector<std::vector<float>>;
+
+inline Logits logits_of(Pipeline& pipeline, const std::vector<std::int32_t>& ids, std::uint32_t chunk,
+                        std::span<const SequenceRun> others = {}, std::uint64_t sequence = 1) {
+  Logits out;
+  const auto status =
+      run_logits(pipeline, {{sequence}, ids}, others, chunk,
+                 [&](std::size_t, std::span<const float> row) { out.emplace_back(row.begin(), row.end()); });
+  if (!status) ADD_FAILURE() << status.error().to_string();
+  return out;
+}
+
+}  // namespace myriad
