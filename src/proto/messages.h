@@ -31,8 +31,19 @@ inline constexpr std::uint16_t kOldestProtocolVersion = 1;  // the oldest that w
 inline constexpr std::size_t kMaxNodeIdBytes = 64;
 inline constexpr std::size_t kMaxTextBytes = 4096;                        // error messages and the like
 inline constexpr std::size_t kMaxWireConfigBytes = std::size_t{1} << 20;  // config.json inside Assign
+inline constexpr std::size_t kMaxStatusBytes = std::size_t{4} << 20;
+inline constexpr std::size_t kMaxHostBytes = 255;
+inline constexpr std::size_t kMaxNameBytes = 256;  // of a model, an instruction set, a ticket
+inline constexpr std::size_t kMaxNodesPerMessage = std::size_t{1} << 17;
+inline constexpr std::size_t kMaxPartsPerAssign = std::size_t{1} << 16;
+inline constexpr std::size_t kMaxHeldParts = std::size_t{1} << 17;
+inline constexpr std::size_t kMaxStages = std::size_t{1} << 13;
 inline constexpr std::size_t kMaxRowsPerStep = 1024;
+inline constexpr std::size_t kMaxItemsPerCall = 4096;
+inline constexpr std::size_t kMaxInputsPerItem = 256;
 inline constexpr std::size_t kMaxTensorsPerFrame = 4096;
+inline constexpr std::size_t kMaxTensorWidth = std::size_t{1} << 24;
+inline constexpr std::size_t kMaxReleasedSequences = std::size_t{1} << 16;
 
 enum class Role : std::uint8_t { node = 0, gateway = 1, controller = 2, tool = 3 };
 enum class NodeState : std::uint8_t { joining = 0, loading = 1, ready = 2, spare = 3, failed = 4, lost = 5 };
@@ -212,7 +223,13 @@ struct Envelope {
   Message message;
 };
 
-// Errors: limit, if the frame would be longer than kMaxFrameBytes (the message says by how much and what was in it).
+// Does the message keep the bounds above and agree with itself: enums in range, indices inside what they point into,
+// tensors as long as their rows and width say, rows of a step as many as its sequences have? The same check stands on
+// both sides of the wire. Errors: limit (a named maximum), `otherwise` for everything else.
+Status check_message(const Message& message, Code otherwise);
+
+// Errors: limit, if the frame would be longer than kMaxFrameBytes (the message says by how much and what was in it);
+// invalid_argument, if check_message refuses the message. The texts of a Failure are cut to kMaxTextBytes instead.
 Result<std::vector<std::byte>> encode_frame(const Envelope& envelope);
 
 struct FrameHeader {
