@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -387,6 +388,60 @@ TEST(ScalarKernels, QuantisationIsHalfAStepAtMost) {
     x[3] = bad;
     EXPECT_FALSE(scalar_kernels().quantize_i8(x.data(), x.size(), q.data(), &scale));
   }
+}
+
+// The bits themselves, on every processor and byte order: a change of any of them would let old and new nodes, or nodes
+// of two kinds, compute different tokens.
+TEST(ScalarKernels, BitsAreFixed) {
+  const Kernels& s = scalar_kernels();
+  Random random(11);
+  std::uint64_t hash = 14695981039346656037u;
+  const auto mix = [&hash](std::span<const float> values) {
+    for (const float v : values) hash = (hash ^ std::bit_cast<std::uint32_t>(v)) * 1099511628211u;
+  };
+  const std::size_t rows = 23, k = 160, tokens = 3;
+  const auto w = draw(random, rows * k, Values::ordinary), x = draw(random, tokens * k, Values::ordinary);
+  std::vector<std::uint16_t> halves(w.size());
+  std::ranges::transform(w, halves.begin(), f32_to_bf16);
+  const Mxfp4 m(random, rows, k, false);
+  std::vector<std::int8_t> q(tokens * k);
+  std::vector<float> scale(tokens * k / 32), y(tokens * 32);
+  ASSERT_TRUE(s.quantize_i8(x.data(), tokens * k, q.data(), scale.data()));
+  mix(scale);
+  s.matmul_f32(packed_f32(w, rows, k).as<float>(), k, 0, 2, x.data(), k, tokens, y.data(), 32);
+  mix(y);
+  s.matmul_bf16(packed_bf16(halves, rows, k).as<std::uint16_t>(), k, 0, 2, x.data(), k, tokens, y.data(), 32);
+  mix(y);
+  s.matmul_mxfp4_f32(m.packed.as<std::uint8_t>(), k, 0, 2, x.data(), k, tokens, y.data(), 32);
+  mix(y);
+  s.matmul_mxfp4_i8(m.packed.as<std::uint8_t>(), k, 0, 2, {q.data(), scale.data()}, tokens, y.data(), 32);
+  mix(y);
+
+  std::vector<float> out(k), state(w.begin(), w.begin() + 40 * 30), history(w.begin(), w.begin() + 3 * 100);
+  const float dot = s.dot(w.data(), x.data(), 477);
+  mix({&dot, 1});
+  s.rms_norm(x.data(), w.data(), 1e-5f, out.data(), k);
+  mix(out);
+  s.sigmoid(x.data(), out.data(), k);
+  mix(out);
+  s.glu({ActivationKind::situ, 4, 25}, x.data(), w.data(), out.data(), k);
+  mix(out);
+  s.glu({ActivationKind::silu, 0, 0}, x.data(), w.data(), out.data(), k);
+  s.axpy(0.3f, w.data(), out.data(), k);
+  s.round_bf16(out.data(), k);
+  mix(out);
+  s.conv_silu(w.data(), 4, history.data(), x.data(), out.data(), 100);
+  mix(out);
+  mix(history);
+  const std::vector<float> decay(40, 0.875f);
+  s.kda_step(state.data(), 40, 30, x.data(), w.data(), decay.data(), 0.6f, x.data() + 50, out.data());
+  mix(out);
+  mix(state);
+  std::vector<float> scratch(1024), result(34);
+  s.attention_block_bf16(x.data(), halves.data(), 50, 70, 45, 32, 0.2f, scratch.data(), &result[32], &result[33],
+                         result.data());
+  mix(result);
+  EXPECT_EQ(hash, 12056230101722898992u);
 }
 
 // ---- every instruction set against the scalar definition
