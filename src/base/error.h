@@ -1,7 +1,7 @@
 // Expected failures travel as values: `Result<T>` is `std::expected<T, Error>`. Exceptions are for bugs.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <expected>
 #include <string>
