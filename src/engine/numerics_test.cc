@@ -1,6 +1,7 @@
 // The numerics contract: the interpreter agrees with the float64 reference, and every cut, chunking, batch and thread
 // count gives the interpreter's bits.
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "base/random.h"
 #include "engine/test_model.h"
