@@ -25,7 +25,7 @@ struct ReplyEvent {
     tool_call_arguments,  // `text` continues the arguments of call `index`
     tool_call_end,  // call `index` is complete; `text` has its whole arguments again: a JSON object, or, where the
                     // model wrote its arguments as one text, that text, whatever it is
-    finished,  // nothing more comes; `complete` says whether the model ended its message itself
+    finished,       // nothing more comes; `complete` says whether the model ended its message itself
   };
   Kind kind = Kind::content;
   std::string text{};  // complete UTF-8 characters only
