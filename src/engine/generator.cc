@@ -1,0 +1,158 @@
+#include "engine/generator.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <unordered_map>
+
+#include "engine/work_queue.h"
+
+namespace myriad {
+namespace {
+
+Nanos now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
+std::uint64_t random_high_bits() {
+  std::random_device device;
+  return static_cast<std::uint64_t>(device()) << 40 ^ static_cast<std::uint64_t>(device()) << 24;
+}
+
+BatcherLimits limits_of(const PipelineInfo& info, std::uint32_t queue) {
+  return {info.budget.sequences, info.budget.context, info.budget.step_rows, std::max<std::uint32_t>(info.stages, 1),
+          queue};
+}
+
+}  // namespace
+
+struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
+  const std::shared_ptr<Pipeline> pipeline;
+  const Options options;
+  mutable std::mutex mutex;
+  std::condition_variable idle;
+  Batcher batcher;
+  std::unordered_map<std::uint64_t, OnEvent> listeners;
+  std::size_t submitted = 0;  // steps under way
+  bool stopping = false;
+
+  std::uint64_t probe = 0;  // generation of the probe that runs
+  Epoch probed{};           // epoch of the last success
+  Nanos success_at{};
+  std::optional<Error> probe_error;
+
+  WorkQueue deliveries;  // events, in order, on this thread
+
+  Impl(std::shared_ptr<Pipeline> p, Options o)
+      : pipeline(std::move(p)), options(o), batcher(BatcherLimits{}, random_high_bits()) {}
+
+  // With the lock held: hands events to their listeners' thread, gives up state, and sends what can run.
+  void pump() {
+    for (auto& [id, event] : batcher.take_events()) {
+      const bool last = !std::holds_alternative<TokenEvent>(event);
+      const auto it = listeners.find(id);
+      if (it == listeners.end()) continue;
+      deliveries.post([listener = it->second, event = std::move(event)] { listener(event); });
+      if (last) listeners.erase(it);
+    }
+    if (auto released = batcher.take_released(); !released.empty()) pipeline->release(std::move(released));
+    if (stopping) return;
+    if (const auto info = pipeline->info()) batcher.set_limits(limits_of(*info, options.queue));
+    while (auto step = batcher.next_step()) {
+      ++submitted;
+      const std::uint64_t number = step->step;
+      pipeline->submit(std::move(*step), [self = shared_from_this(), number](Result<StepReply> reply) {
+        // on the pipeline's thread; the work is done on ours, so that a pipeline that answers inside submit() cannot
+        // meet our lock
+        self->deliveries.post([self, number, reply = std::make_shared<Result<StepReply>>(std::move(reply))] {
+          const std::lock_guard lock(self->mutex);
+          --self->submitted;
+          if (reply->has_value()) {
+            self->success_at = now();
+            if (const auto info = self->pipeline->info()) self->probed = info->epoch;
+            self->probe_error.reset();
+          }
+          self->batcher.on_reply(number, std::move(*reply));
+          self->pump();
+          self->idle.notify_all();
+        });
+      });
+    }
+  }
+
+  void start_probe() {
+    GenerationRequest request;
+    request.id = "probe";
+    request.prompt = {0};
+    request.max_tokens = 1;
+    const auto id = batcher.admit(std::move(request));
+    if (!id) return;
+    probe = *id;
+    listeners[*id] = [self = weak_from_this(), me = *id](const GenerationEvent& event) {
+      const auto owner = self.lock();
+      if (!owner || std::holds_alternative<TokenEvent>(event)) return;
+      const std::lock_guard lock(owner->mutex);
+      if (owner->probe == me) owner->probe = 0;
+      if (const auto* failed = std::get_if<FailedEvent>(&event)) {
+        owner->probe_error = failed->error;
+        owner->probed = {};
+      }
+    };
+    pump();
+  }
+};
+
+Generator::Generator(std::shared_ptr<Pipeline> pipeline, Options options)
+    : impl_(std::make_shared<Impl>(std::move(pipeline), options)) {}
+
+Generator::~Generator() {
+  std::unique_lock lock(impl_->mutex);
+  impl_->stopping = true;
+  impl_->idle.wait(lock, [&] { return impl_->submitted == 0; });
+}
+
+Result<std::uint64_t> Generator::start(GenerationRequest request, OnEvent on_event) {
+  const auto info = impl_->pipeline->info();
+  if (!info) return std::unexpected(info.error());
+  for (const auto t : request.prompt)
+    if (t < 0 || static_cast<std::uint32_t>(t) >= info->vocabulary)
+      return fail(Code::invalid_argument, "token {} in the prompt: the vocabulary has {} tokens, 0 to {}", t,
+                  info->vocabulary, info->vocabulary - 1);
+  const std::lock_guard lock(impl_->mutex);
+  impl_->batcher.set_limits(limits_of(*info, impl_->options.queue));
+  MYRIAD_TRY(const std::uint64_t id, impl_->batcher.admit(std::move(request)));
+  impl_->listeners[id] = std::move(on_event);
+  impl_->pump();
+  return id;
+}
+
+void Generator::cancel(std::uint64_t generation) {
+  std::optional<std::uint64_t> step;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    step = impl_->batcher.cancel(generation);
+    impl_->pump();
+  }
+  if (step) impl_->pipeline->cancel(*step);
+}
+
+ModelInfo Generator::info() const {
+  const auto info = impl_->pipeline->info();
+  if (!info) return {};
+  return {info->model_name, info->budget.context, info->budget.sequences, impl_->options.queue,
+          static_cast<std::int32_t>(info->vocabulary)};
+}
+
+Status Generator::ready() const {
+  const auto info = impl_->pipeline->info();
+  if (!info) return std::unexpected(info.error());
+  const std::lock_guard lock(impl_->mutex);
+  const bool known = impl_->probed == info->epoch && info->epoch.value != 0;
+  if ((!known || now() - impl_->success_at > kProbeAge) && impl_->probe == 0) impl_->start_probe();
+  if (known) return {};
+  if (impl_->probe_error)
+    return std::unexpected(Error(*impl_->probe_error).within("a probe token did not pass every stage"));
+  return fail(Code::unavailable, "a probe token is on its way through every stage; ask again in a moment");
+}
+
+}  // namespace myriad
