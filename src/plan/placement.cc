@@ -288,6 +288,8 @@ Result<Placement> replace(const CostSheet& costs, const Placement& old, std::spa
     bool placed = single != kNowhere && try_on(std::span(&single, 1));
     placed = placed || try_on(spare);
     placed = placed || (options.use_survivors && try_on(everybody));
+    if (!placed && !options.explain)
+      return fail(Code::does_not_fit, "the parts of lost nodes do not fit on the others");
     if (!placed) return std::unexpected(does_not_fit(costs, offers));
   }
   placement.stages = stages_of(costs, placement.owner);

@@ -58,6 +58,7 @@ Result<Placement> place(const CostSheet& costs, std::span<const NodeOffer> offer
 // if `use_survivors`, on nodes with room. Errors as place(); then nothing changes.
 struct ReplaceOptions {
   bool use_survivors = true;
+  bool explain = true;  // without it a refusal has no advice: for whoever only tries
 };
 Result<Placement> replace(const CostSheet& costs, const Placement& old, std::span<const NodeOffer> offers,
                           std::span<const NodeId> restarted, const ReplaceOptions& options);
