@@ -265,6 +265,21 @@ ExpertFormat read_expert_format(Fields& holder) {
   return ExpertFormat::mxfp4;
 }
 
+// `dtype`, or `torch_dtype` as older files call it; BF16 if the file does not say.
+DType read_trunk_dtype(Fields& text, Fields& top) {
+  for (Fields* holder : {&text, &top})
+    for (const char* name : {"dtype", "torch_dtype"}) {
+      if (!holder->has(name)) continue;
+      const std::string dtype = holder->text(name);
+      if (dtype == "float32") return DType::f32;
+      if (dtype != "bfloat16")
+        holder->expected(name, holder->get(name), "\"bfloat16\" or \"float32\"; convert the checkpoint",
+                         Code::unsupported);
+      return DType::bf16;
+    }
+  return DType::bf16;
+}
+
 // Token ids: of the text config, else of the top level; a list of ids or one.
 std::vector<std::uint32_t> read_tokens(Fields& text, Fields& top, std::string_view name, std::size_t vocab) {
   Fields& holder = text.has(name) ? text : top;
@@ -329,6 +344,7 @@ ModelConfig read_model(Fields& text, Fields& top) {
     c.moe = read_moe(text);
     c.expert_format = read_expert_format(text.has("quantization_config") ? text : top);
   }
+  c.trunk_dtype = read_trunk_dtype(text, top);
   c.activation = read_activation(text);
   c.attn_res_block_size = text.size_or("attn_res_block_size", 0, 0, kMaxLayers);
   c.rms_norm_eps = text.number("rms_norm_eps", 1e-12, 0.1);

@@ -86,7 +86,8 @@ struct ModelConfig {
   std::size_t intermediate = 0;          // of the dense FFN
   MoeConfig moe;
   ExpertFormat expert_format = ExpertFormat::plain;
-  DType trunk_dtype = DType::bf16;  // of every matrix that is not a quantised expert: f32 if the config's `dtype` says float32
+  DType trunk_dtype =
+      DType::bf16;  // of every matrix that is not a quantised expert: f32 if the config's `dtype` says float32
   ActivationSpec activation;            // in dense, shared and routed FFN alike
   std::size_t attn_res_block_size = 0;  // block attention residuals every so many layers; 0: ordinary residuals
   float rms_norm_eps = 0;

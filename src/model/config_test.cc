@@ -53,6 +53,7 @@ TEST(Config, KimiK3) {
   EXPECT_TRUE(c.moe.renormalize);
   EXPECT_EQ(c.moe.scaling_factor, 1.0F);
   EXPECT_EQ(c.expert_format, ExpertFormat::mxfp4);
+  EXPECT_EQ(c.trunk_dtype, DType::bf16);
   EXPECT_EQ(c.activation.kind, ActivationKind::situ);
   EXPECT_EQ(c.activation.beta, 4.0F);
   EXPECT_EQ(c.activation.linear_beta, 25.0F);
@@ -214,6 +215,10 @@ TEST(Config, EveryFaultIsNamed) {
        [](Json&, Json& t) { t["num_key_value_heads"] = 2; },
        Code::unsupported,
        {"num_key_value_heads is 2"}},
+      {"half precision",
+       [](Json&, Json& t) { t["dtype"] = "float16"; },
+       Code::unsupported,
+       {"text_config.dtype", "float16", "bfloat16"}},
       {"activation", [](Json&, Json& t) { t["hidden_act"] = "gelu"; }, Code::unsupported, {"hidden_act", "gelu"}},
       {"quantisation",
        [](Json&, Json& t) { t["quantization_config"]["format"] = "nvfp4-pack-quantized"; },
@@ -243,6 +248,7 @@ TEST(Config, OptionalFields) {
   Json& text = top["text_config"];
   text["num_nextn_predict_layers"] = 1;
   text["eos_token_id"] = {2, 5};
+  text["dtype"] = "float32";
   text["linear_attn_config"]["gate_lower_bound"] = nullptr;
   text["q_lora_rank"] = nullptr;
   text["attn_res_block_size"] = nullptr;
@@ -253,6 +259,7 @@ TEST(Config, OptionalFields) {
   const auto config = parse_config(top.dump());
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->nextn_predict_layers, 1U);
+  EXPECT_EQ(config->trunk_dtype, DType::f32);
   EXPECT_EQ(config->eos_tokens, (std::vector<std::uint32_t>{2, 5}));
   EXPECT_FALSE(config->kda.gate_lower_bound.has_value());
   EXPECT_EQ(config->mla.q_lora_rank, 0U);
