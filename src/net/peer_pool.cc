@@ -83,12 +83,12 @@ struct PeerPool::Impl : std::enable_shared_from_this<PeerPool::Impl> {
                               peer->address.port, found, peer->address.node.value);
                 }
               }
-              for (auto& w : waiting) {
+              for (auto& queued : waiting) {
                 if (made && peer->connection)
-                  me->dispatch(peer, std::move(w));
-                else if (w.id != 0)
+                  me->dispatch(peer, std::move(queued));
+                else if (queued.id != 0)
                   me->answer(
-                      w.id,
+                      queued.id,
                       made ? fail(Code::unavailable, "{}", peer->gone.empty() ? "this process is closing" : peer->gone)
                            : Result<Message>(std::unexpected(made.error())),
                       peer->address.node);
