@@ -1,0 +1,113 @@
+#include "gateway/prepare_request.h"
+
+#include <algorithm>
+
+#include "model/utf8_stream.h"
+
+namespace myriad {
+namespace {
+
+ApiResult<PreparedRequest::Prompt> fit(std::vector<std::int32_t> ids, std::optional<std::uint32_t> max_tokens,
+                                       const RequestContext& c) {
+  const std::uint64_t context = c.model.context;
+  const std::uint64_t wanted = max_tokens.value_or(1);
+  if (ids.size() + wanted > context) {
+    return std::unexpected(
+        bad_request(fmt::format("This model's context is {} tokens; {} tokens were asked for ({} in the {}, {} for the "
+                                "answer). Shorten the "
+                                "prompt or ask for fewer tokens.",
+                                context, ids.size() + wanted, ids.size(), c.chat ? "messages" : "prompt", wanted),
+                    c.chat ? "messages" : "prompt", "context_length_exceeded"));
+  }
+  PreparedRequest::Prompt prompt;
+  prompt.max_tokens = max_tokens.value_or(static_cast<std::uint32_t>(context - ids.size()));
+  prompt.ids = std::move(ids);
+  return prompt;
+}
+
+ApiResult<std::vector<std::int32_t>> checked_ids(std::vector<std::int32_t> ids, const RequestContext& c) {
+  const std::int32_t end =
+      c.model.vocabulary > 0 ? std::min(c.model.vocabulary, c.tokenizer.vocab_size()) : c.tokenizer.vocab_size();
+  const auto wrong = std::find_if(ids.begin(), ids.end(), [end](std::int32_t id) { return id < 0 || id >= end; });
+  if (wrong == ids.end()) return ids;
+  return std::unexpected(bad_request(
+      fmt::format("Invalid 'prompt': token id {} is not in the vocabulary of {} tokens.", *wrong, end), "prompt"));
+}
+
+ApiResult<PreparedRequest> prepare_completion(std::string_view body, const RequestContext& c) {
+  MYRIAD_TRY(CompletionRequest request, parse_completion_request(body, c.model.name));
+  PreparedRequest out;
+  out.options = std::move(request.options);
+  for (PromptInput& input : request.prompts) {
+    std::vector<std::int32_t> ids;
+    std::string echo;
+    if (auto* text = std::get_if<std::string>(&input)) {
+      ids = c.tokenizer.encode(*text);
+      if (request.echo) echo = std::move(*text);
+    } else {
+      MYRIAD_TRY(ids, checked_ids(std::move(std::get<1>(input)), c));
+      if (request.echo) {
+        Utf8Stream utf8;
+        echo = utf8.push(c.tokenizer.decode(ids));
+        echo += utf8.flush();
+      }
+    }
+    MYRIAD_TRY(auto prompt, fit(std::move(ids), out.options.max_tokens, c));
+    prompt.echo = std::move(echo);
+    out.prompts.push_back(std::move(prompt));
+  }
+  return out;
+}
+
+ApiResult<PreparedRequest> prepare_chat(std::string_view body, const RequestContext& c) {
+  if (!c.chat_format) {
+    return std::unexpected(bad_request(
+        fmt::format("The tokens of model '{}' are made for no chat format that is known here; use /v1/completions.",
+                    c.model.name),
+        {}, "unsupported"));
+  }
+  MYRIAD_TRY(ChatRequest request, parse_chat_request(body, c.model.name));
+  PreparedRequest out;
+  out.options = std::move(request.options);
+  out.parallel_tool_calls = request.parallel_tool_calls;
+  out.chat.emplace();
+  out.chat->format = *c.chat_format;
+  out.chat->starts_with_reasoning = reply_starts_with_reasoning(request.conversation, *c.chat_format);
+  out.chat->call_id_prefix = fmt::format("call_{}_", c.id);
+  std::vector<std::int32_t> ids;
+  {
+    auto segments = render_chat(request.conversation, *c.chat_format);
+    if (!segments) {
+      ApiError e = api_error_of(segments.error());
+      if (e.status == 400) e.param = "messages";
+      return std::unexpected(std::move(e));
+    }
+    request.conversation = nullptr;  // its memory is wanted for the ids
+    auto tokens = segments_to_ids(c.tokenizer, *segments);
+    if (!tokens) return std::unexpected(api_error_of(tokens.error()));
+    ids = std::move(*tokens);
+  }
+  MYRIAD_TRY(auto prompt, fit(std::move(ids), out.options.max_tokens, c));
+  out.prompts.push_back(std::move(prompt));
+  return out;
+}
+
+}  // namespace
+
+ApiResult<PreparedRequest> prepare_request(std::string_view body, const RequestContext& c) {
+  MYRIAD_TRY(PreparedRequest out, c.chat ? prepare_chat(body, c) : prepare_completion(body, c));
+  out.head.chat = c.chat;
+  out.head.id = fmt::format("{}-{}", c.chat ? "chatcmpl" : "cmpl", c.id);
+  out.head.created = c.created;
+  out.head.model = c.model.name;
+  out.head.logprobs = out.options.logprobs;
+  out.head.include_usage = out.options.include_usage;
+  if (!out.options.seed) out.options.seed = c.random_seed;
+  if (c.chat_format)
+    out.stop_tokens = chat_stop_ids(c.tokenizer, *c.chat_format);
+  else if (c.tokenizer.eos())
+    out.stop_tokens = {*c.tokenizer.eos()};
+  return out;
+}
+
+}  // namespace myriad

@@ -1,0 +1,49 @@
+// From the bytes of a request to what the engine and the answer need: parsed, rendered, tokenised, checked against the
+// context.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/generation.h"
+#include "gateway/openai_request.h"
+#include "gateway/openai_response.h"
+#include "model/chat_format.h"
+#include "model/reply_parser.h"
+#include "model/tokenizer.h"
+
+namespace myriad {
+
+struct PreparedRequest {
+  AnswerHead head;
+  GenerationOptions options;  // max_tokens and seed are set
+  struct Prompt {
+    std::vector<std::int32_t> ids;
+    std::uint32_t max_tokens = 0;
+    std::string echo;  // shown before the answer
+  };
+  std::vector<Prompt> prompts;
+  std::vector<std::int32_t> stop_tokens;
+  std::optional<ReplyParser::Options> chat;
+  bool parallel_tool_calls = true;
+  // Answers in the order of their index: prompt 0's n choices, then prompt 1's.
+  [[nodiscard]] std::size_t choices() const { return prompts.size() * options.n; }
+};
+
+struct RequestContext {
+  const Tokenizer& tokenizer;
+  ModelInfo model;
+  std::optional<ChatFormat> chat_format;  // none: the tokenizer is made for no chat format
+  bool chat = false;                      // which endpoint was asked
+  std::string id;                         // 24 hexadecimal digits
+  std::int64_t created = 0;
+  std::uint64_t random_seed = 0;  // used when the request has none
+};
+
+// Takes long for a long prompt (about a second for 16 MiB); touches nothing but its arguments.
+ApiResult<PreparedRequest> prepare_request(std::string_view body, const RequestContext& context);
+
+}  // namespace myriad
