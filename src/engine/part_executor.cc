@@ -31,13 +31,15 @@ Status PartExecutor::add(std::uint32_t index, Part part) {
   return {};
 }
 
-void PartExecutor::remove(std::uint32_t index) {
+std::optional<Part> PartExecutor::take(std::uint32_t index) {
   const auto it = parts_.find(index);
-  if (it == parts_.end()) return;
+  if (it == parts_.end()) return std::nullopt;
   part_bytes_ -= it->second->part.bytes();
   state_bytes_ -= it->second->state.size();
-  if (it->second->part.op().kind == OpKind::lead) leads_.erase(it->second->part.spec().op);
+  Part part = std::move(it->second->part);
+  if (part.op().kind == OpKind::lead) leads_.erase(part.spec().op);
   parts_.erase(it);
+  return part;
 }
 
 const Part* PartExecutor::find(std::uint32_t index) const {
@@ -138,8 +140,11 @@ Result<CallReply> PartExecutor::execute(const Call& call) {
   return reply;
 }
 
-void PartExecutor::release(std::span<const SequenceId> sequences) {
+std::vector<SequenceId> PartExecutor::release(std::span<const SequenceId> sequences) {
+  std::vector<SequenceId> fresh;
   for (const auto id : sequences) {
+    if (std::find(released_.begin(), released_.end(), id) != released_.end()) continue;
+    fresh.push_back(id);
     if (const auto it = slots_.find(id); it != slots_.end()) {
       free_slots_.push_back(it->second);
       slots_.erase(it);
@@ -147,11 +152,7 @@ void PartExecutor::release(std::span<const SequenceId> sequences) {
     released_.push_back(id);
     if (released_.size() > kRememberedReleases) released_.pop_front();
   }
-}
-
-void PartExecutor::release_all() {
-  for (const auto& [id, slot] : slots_) free_slots_.push_back(slot);
-  slots_.clear();
+  return fresh;
 }
 
 }  // namespace myriad

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -27,7 +28,8 @@ class PartExecutor {
   // Takes a loaded part under its index in the plan, and allocates the state of `budget.sequences` sequences for it if
   // it has any. Errors: does_not_fit.
   Status add(std::uint32_t index, Part part);
-  void remove(std::uint32_t index);
+  // Gives a part back, without its state.
+  std::optional<Part> take(std::uint32_t index);
   [[nodiscard]] const Part* find(std::uint32_t index) const;
   [[nodiscard]] const std::map<OpRef, LeadVectors>& leads() const { return leads_; }
   [[nodiscard]] std::uint64_t part_bytes() const { return part_bytes_; }
@@ -42,9 +44,8 @@ class PartExecutor {
   // A helper's whole call.
   Result<CallReply> execute(const Call& call);
 
-  // Forgets sequences; their slots are free for others.
-  void release(std::span<const SequenceId> sequences);
-  void release_all();
+  // Forgets sequences; their slots are free for others. Returns those that had not been released before.
+  std::vector<SequenceId> release(std::span<const SequenceId> sequences);
   [[nodiscard]] std::size_t sequences() const { return slots_.size(); }
 
  private:

@@ -347,7 +347,7 @@ Result<Manifest> cut_model(const Checkpoint& checkpoint, const Graph& graph, con
     p.bytes_done += bytes.size();
     if (progress) progress(p);
   }
-  for (const char* name : {"tiktoken.model", "tokenizer_config.json"}) {
+  for (const char* name : {"config.json", "tiktoken.model", "tokenizer_config.json"}) {  // what a gateway fetches
     const auto from = checkpoint.directory() / name;
     if (!std::filesystem::exists(from, ec)) continue;
     MYRIAD_TRY(const std::string text, read_small_file(from, std::size_t{64} << 20));

@@ -142,6 +142,7 @@ struct PlanUpdate {
   std::vector<NodeId> lost;  // nodes of this epoch that are gone
   std::uint16_t http_port = 0;
   std::string fetch_ticket;
+  std::uint32_t vocabulary = 0;  // tokens
 };
 struct StatusRequest {};
 struct StatusReply {

@@ -145,7 +145,8 @@ class Reader {
             list<NodeId>(m.lost(), kMaxNodesPerMessage, "lost nodes",
                          [&](const flatbuffers::String* s) { return node(s); }),
             m.http_port(),
-            text(m.fetch_ticket(), kMaxNameBytes, "ticket")};
+            text(m.fetch_ticket(), kMaxNameBytes, "ticket"),
+            m.vocabulary()};
   }
   StatusRequest read(const wire::StatusRequest&) { return {}; }
   StatusReply read(const wire::StatusReply& m) { return {text(m.json(), kMaxStatusBytes, "status")}; }

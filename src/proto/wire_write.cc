@@ -128,7 +128,8 @@ Body write(FlatBufferBuilder& b, const PlanUpdate& m) {
   const auto limits = budget(m.budget);
   return body(wire::Body_PlanUpdate, wire::CreatePlanUpdate(b, m.epoch.value, static_cast<std::uint8_t>(m.state),
                                                             reason, model, static_cast<std::uint8_t>(m.profile),
-                                                            &limits, nodes, routes, lost, m.http_port, ticket));
+                                                            &limits, nodes, routes, lost, m.http_port, ticket,
+                                                            m.vocabulary));
 }
 
 Body write(FlatBufferBuilder& b, const StatusRequest&) {

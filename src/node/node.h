@@ -1,0 +1,52 @@
+// The node process: joins a controller, holds the parts that it is assigned, executes calls on them, leads stages.
+//
+// Threads: one reactor for the controller (registration and heartbeats, so that nothing can delay a lease), one reactor
+// for the data plane, one engine thread (calls, steps), one loader, and the pool's.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "net/connection.h"
+
+namespace myriad {
+
+struct NodeOptions {
+  Endpoint controller;
+  std::string token;
+  NodeId id;
+  Bytes memory{std::uint64_t{256} << 20};          // budget of the whole process
+  std::filesystem::path store;                     // parts are kept here for the next start
+  std::vector<std::filesystem::path> local_parts;  // further directories to read parts from
+  Endpoint listen{"", 0};                          // data port; host "" loopback, "*" every address
+  std::string advertise;                           // host that others reach it at; empty: what the controller sees
+  std::size_t threads = 0;                         // 0: usable cores
+};
+
+// Longest time between two tries to reach the controller; tries are spread at random so that a fleet does not come back
+// as one.
+inline constexpr Nanos kReconnectLimit = std::chrono::seconds(5);
+// A lead waits so long for a helper that is alive (a frozen one is found out much earlier, see connection.h).
+inline constexpr Nanos kCallLimit = std::chrono::seconds(60);
+
+class Node {
+ public:
+  // `on_stop` is called once, from a thread of the node, when the controller asks this process to end.
+  static Result<std::unique_ptr<Node>> start(NodeOptions options, std::function<void()> on_stop);
+  ~Node();
+  [[nodiscard]] std::uint16_t port() const;
+
+ private:
+  struct Impl;
+  explicit Node(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// The id kept in `store` (file node-id), made at the first start: "node-" and 8 hexadecimal digits.
+Result<NodeId> persistent_node_id(const std::filesystem::path& store);
+
+}  // namespace myriad

@@ -1,0 +1,27 @@
+// Gets assigned parts into memory: from the store or a local directory, else over HTTP from the controller into the
+// store.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "net/connection.h"
+#include "part/part_store.h"
+
+namespace myriad {
+
+inline constexpr Nanos kFetchIdleLimit = std::chrono::seconds(10);  // without a byte
+inline constexpr int kFetchTries = 4;
+
+struct PartServer {
+  Endpoint endpoint;
+  std::string ticket;
+};
+
+// Blocks (for the loader's thread). `stop` is asked between tries. Errors name the part: not_found, unavailable,
+// corrupt, io; and what the canary found (part/canary.h).
+Result<Part> load_part(Reactor& reactor, const PartStore& store, const PartServer& server, const PartId& id,
+                       std::uint64_t bytes, const Graph& graph, const Kernels& kernels,
+                       const std::function<bool()>& stop);
+
+}  // namespace myriad

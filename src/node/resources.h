@@ -1,0 +1,19 @@
+// What this process uses and what this machine can do, measured.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "kernels/kernels.h"
+#include "kernels/thread_pool.h"
+
+namespace myriad {
+
+// Resident bytes of this process now (/proc/self/statm), 0 if the system does not say.
+Bytes resident_bytes();
+
+// Weight bytes a second that the bf16 product streams from memory, on all threads of the pool; takes about 30 ms and 16
+// MiB.
+std::uint64_t measure_speed(const Kernels& kernels, ThreadPool& pool);
+
+}  // namespace myriad
