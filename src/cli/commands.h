@@ -1,0 +1,87 @@
+// The subcommands of `myriad`, one .cc each, and their options. main.cc fills the options from the command line; each
+// function does the work, writes results to standard output and everything else to standard error, and returns the
+// process's exit code (cli/exit_code.h).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "model/graph.h"
+
+namespace myriad::cli {
+
+// Where a model runs: all of it in this process, or in a private fleet of node processes on this machine.
+struct EngineOptions {
+  std::filesystem::path model;
+  Profile profile = Profile::fast;
+  std::uint32_t threads = 0;  // of each process; 0: its share of the usable cores
+  std::uint32_t context = 0;  // positions of one sequence; 0: as many as the command needs
+  std::uint32_t nodes = 0;    // 0: in this process
+  Bytes node_memory{std::uint64_t{256} << 20};
+  std::uint64_t cut_seed = 0;  // not 0: parts are cut at random granules
+};
+
+struct RunOptions {
+  EngineOptions engine;
+  std::string prompt;
+  std::filesystem::path prompt_file;  // instead
+  std::uint32_t tokens = 64;
+  float temperature = 0;
+  float top_p = 1;
+  std::uint32_t top_k = 0;
+  std::uint64_t seed = 0;
+  bool ignore_end = false;  // goes on after an end-of-sequence token
+};
+int run_command(const RunOptions& options);
+
+struct LogitsOptions {
+  EngineOptions engine;
+  std::string ids;
+  std::filesystem::path ids_file;    // instead
+  std::uint32_t chunk = 0;           // rows of a step; 0: the engine's choice
+  std::filesystem::path batch_with;  // id lists that run in the same steps
+  bool json = false, digest = false;
+  bool interpreter = false;  // the plain scalar definition instead of the engine
+};
+int logits_command(const LogitsOptions& options);
+
+struct PerplexityOptions {
+  EngineOptions engine;
+  std::filesystem::path file;
+  std::uint32_t window = 256;
+  std::uint32_t windows = 0;  // 0: all full ones
+  bool llama_cpp = false;     // score the second half of each window only, as llama.cpp's tool does
+};
+int perplexity_command(const PerplexityOptions& options);
+
+struct InspectOptions {
+  std::filesystem::path model;
+  bool json = false;
+};
+int inspect_command(const InspectOptions& options);
+
+struct TokenizeOptions {
+  std::filesystem::path model;
+  bool decode = false;
+  bool specials = false;  // names of special tokens in the text are those tokens
+};
+int tokenize_command(const TokenizeOptions& options);
+
+int chat_format_command(const std::filesystem::path& model);
+
+struct CutCommandOptions {
+  std::filesystem::path model, out;
+  std::optional<Bytes> node_memory, part_bytes;
+  std::uint32_t nodes = 0;  // that the cut is made for; 0: unknown
+  std::string name;         // empty: the directory's
+  Profile profile = Profile::fast;
+  std::uint32_t context = 4096, sequences = 4;  // for the estimate of nodes
+  bool dry_run = false, json = false;
+};
+int cut_command(const CutCommandOptions& options);
+
+}  // namespace myriad::cli

@@ -1,0 +1,131 @@
+// `myriad cut`: a checkpoint into parts that nodes can hold; or, with --dry-run, what they would be and how many nodes
+// they need.
+#include "part/cutter.h"
+
+#include <algorithm>
+
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "cli/fleet_size.h"
+#include "cli/model_source.h"
+#include "cli/progress.h"
+#include "model/json_text.h"
+
+namespace myriad::cli {
+namespace {
+
+struct Plan {
+  CutOptions options;
+  std::vector<PartSpec> specs;
+  Manifest manifest;  // of the dry run: no hashes
+  std::uint64_t bytes = 0, largest = 0;
+};
+
+Plan plan_of(const ModelSource& model, const CutCommandOptions& options) {
+  Plan plan;
+  plan.options.target_bytes =
+      options.part_bytes ? options.part_bytes->value
+                         : target_part_bytes(model.graph(), options.nodes, options.node_memory.value_or(Bytes{0}));
+  plan.specs = cut(model.graph(), plan.options);
+  plan.manifest.model_name = options.name.empty() ? model.name() : options.name;
+  plan.manifest.parts.reserve(plan.specs.size());
+  for (const PartSpec& spec : plan.specs) {
+    const std::uint64_t bytes = model.graph().find(spec.op)->weight_bytes(spec.units());
+    plan.bytes += bytes;
+    plan.largest = std::max(plan.largest, bytes);
+    plan.manifest.parts.push_back({spec, {}, bytes});
+  }
+  return plan;
+}
+
+void show_json(const Plan& plan, const CutCommandOptions& options, const FleetSize* size) {
+  std::string out = fmt::format("{{\"model\": {}, \"parts\": [", json_quoted(plan.manifest.model_name));
+  for (std::size_t i = 0; i < plan.specs.size(); ++i)
+    out += fmt::format("{}\n{{\"name\": \"{}\", \"bytes\": {}}}", i == 0 ? "" : ",", plan.specs[i].name(),
+                       plan.manifest.parts[i].bytes);
+  out += fmt::format("],\n\"total\": {{\"parts\": {}, \"bytes\": {}, \"largest\": {}}}", plan.specs.size(), plan.bytes,
+                     plan.largest);
+  if (size != nullptr)
+    out += fmt::format(", \"node_memory\": {}, \"nodes\": {}, \"sequences\": {}, \"context\": {}",
+                       options.node_memory->value, size->nodes, options.sequences, options.context);
+  out += "}\n";
+  std::fwrite(out.data(), 1, out.size(), stdout);
+}
+
+void show_text(const Plan& plan, const CutCommandOptions& options, const FleetSize* size) {
+  std::string out;
+  for (std::size_t i = 0; i < plan.specs.size(); ++i)
+    out += fmt::format("{:<32} {:>14}\n", plan.specs[i].name(), grouped(plan.manifest.parts[i].bytes));
+  out += fmt::format("{} parts, {} bytes ({}); the largest has {} bytes ({})\n", grouped(plan.specs.size()),
+                     grouped(plan.bytes), human({plan.bytes}), grouped(plan.largest), human({plan.largest}));
+  if (size != nullptr)
+    out += fmt::format(
+        "{} nodes of {} hold it with {} sequences of {} positions at once ({} profile): {} weights, {} attention "
+        "state, {} buffers, and on each node {} for the process and {:.0f} % kept free\n",
+        grouped(size->nodes), human(*options.node_memory), options.sequences, options.context,
+        profile_name(options.profile), human({plan.bytes}), human({size->state_bytes}), human({size->buffer_bytes}),
+        human({kProcessBytes}), 100 * kHeadroom);
+  std::fwrite(out.data(), 1, out.size(), stdout);
+}
+
+Status dry_run(const ModelSource& model, const CutCommandOptions& options) {
+  MYRIAD_TRY_STATUS(model.checkpoint()->verify_complete());
+  const Plan plan = plan_of(model, options);
+  std::optional<FleetSize> size;
+  if (options.node_memory) {
+    const Budget budget{.sequences = options.sequences, .context = options.context};
+    MYRIAD_TRY(size, fleet_size(model.graph(), plan.manifest, *options.node_memory, options.profile, budget));
+  }
+  if (options.json)
+    show_json(plan, options, size ? &*size : nullptr);
+  else
+    show_text(plan, options, size ? &*size : nullptr);
+  return {};
+}
+
+Status real_cut(const ModelSource& model, const CutCommandOptions& options) {
+  std::error_code ec;
+  if (std::filesystem::equivalent(options.out, options.model, ec))
+    return fail(Code::invalid_argument, "--out {} is the model itself; give a directory of its own",
+                options.out.string());
+  const Plan plan = plan_of(model, options);
+  const auto space = std::filesystem::space(options.out.has_parent_path() ? options.out.parent_path() : ".", ec);
+  if (!ec && space.available < plan.bytes)
+    complain("cut", fmt::format("warning: the parts take {}, the disk of {} has {} left", human({plan.bytes}),
+                                options.out.string(), human({space.available})));
+  Result<Manifest> made = fail(Code::internal, "nothing was cut");
+  {
+    ProgressLine line("cutting " + plan.manifest.model_name);
+    made = cut_model(*model.checkpoint(), model.graph(), plan.options, options.out, plan.manifest.model_name,
+                     [&](const CutProgress& p) {
+                       line.update(p.bytes_done, p.bytes,
+                                   fmt::format("{} of {} parts, {} of {}", grouped(p.parts_done), grouped(p.parts),
+                                               human({p.bytes_done}), human({p.bytes})));
+                     });
+  }
+  MYRIAD_TRY(const Manifest manifest, std::move(made));
+  if (options.json)
+    fmt::print("{{\"model\": {}, \"out\": {}, \"total\": {{\"parts\": {}, \"bytes\": {}, \"largest\": {}}}}}\n",
+               json_quoted(manifest.model_name), json_quoted(options.out.string()), manifest.parts.size(), plan.bytes,
+               plan.largest);
+  else
+    fmt::print("{}: {} parts, {} bytes in {}\n", manifest.model_name, grouped(manifest.parts.size()),
+               grouped(plan.bytes), options.out.string());
+  return {};
+}
+
+Status cut_or_plan(const CutCommandOptions& options) {
+  MYRIAD_TRY(const ModelSource model, ModelSource::open(options.model));
+  if (model.checkpoint() == nullptr)
+    return fail(Code::unsupported, "{} is cut already; cut the Hugging Face directory that it was made from",
+                options.model.string());
+  return options.dry_run ? dry_run(model, options) : real_cut(model, options);
+}
+
+}  // namespace
+
+int cut_command(const CutCommandOptions& options) {
+  return finish("cut", cut_or_plan(options));
+}
+
+}  // namespace myriad::cli

@@ -1,0 +1,55 @@
+#include "cli/fleet_size.h"
+
+#include <algorithm>
+
+#include "plan/advice.h"
+#include "plan/search.h"
+
+namespace myriad::cli {
+namespace {
+
+std::vector<NodeOffer> equal_nodes(std::size_t count, Bytes memory) {
+  NodeOffer offer;
+  offer.memory_bytes = memory.value;
+  offer.headroom_bytes = static_cast<std::uint64_t>(kHeadroom * static_cast<double>(memory.value));
+  offer.process_bytes = kProcessBytes;
+  offer.speed = 1;
+  std::vector<NodeOffer> offers(count, offer);
+  for (std::size_t i = 0; i < count; ++i) offers[i].id.value = fmt::format("n{}", i);
+  return offers;
+}
+
+}  // namespace
+
+Result<FleetSize> fleet_size(const Graph& graph, const Manifest& manifest, Bytes node_memory, Profile profile,
+                             const Budget& budget) {
+  MYRIAD_TRY(const CostSheet costs, CostSheet::build(graph, manifest, profile, budget));
+  const std::uint64_t usable = equal_nodes(1, node_memory)[0].usable();
+  const std::uint64_t each = (Bytes{usable} - Bytes{costs.helper_work()}).value;
+  const std::uint64_t lead_extra = costs.lead_work() - costs.helper_work();
+  for (std::size_t i = 0; i < costs.parts().size(); ++i) {
+    const PartCost& part = costs.parts()[i];
+    const std::uint64_t wanted = add_saturating(part.bytes(), part.lead ? lead_extra : 0);
+    if (wanted > each)
+      return fail(Code::does_not_fit,
+                  "part {} takes {} bytes (weights {}, attention state {}{}); a node of {} has {} bytes for parts: use "
+                  "smaller parts (--part-bytes), less --context, fewer --sequences or a larger --node-memory",
+                  costs.part_name(i), wanted, part.part_bytes, part.state_bytes,
+                  part.lead ? fmt::format(", a lead's buffers {}", lead_extra) : "", human(node_memory), each);
+  }
+  // No fleet can be smaller than this; placement is then tried with one that grows by a hundredth.
+  const std::uint64_t all = add_saturating(costs.part_bytes(), costs.state_bytes());
+  std::size_t nodes = std::max<std::size_t>(1, all / each + (all % each != 0));
+  std::vector<std::uint32_t> owner;
+  while (!search_placement(costs, equal_nodes(nodes, node_memory), owner))
+    nodes += std::max<std::size_t>(1, nodes / 100);
+  FleetSize size{.nodes = nodes, .state_bytes = costs.state_bytes()};
+  std::vector<bool> leads(nodes, false);
+  for (std::size_t i = 0; i < owner.size(); ++i)
+    if (costs.parts()[i].lead) leads[owner[i]] = true;
+  size.buffer_bytes = nodes * costs.helper_work() +
+                      static_cast<std::uint64_t>(std::count(leads.begin(), leads.end(), true)) * lead_extra;
+  return size;
+}
+
+}  // namespace myriad::cli

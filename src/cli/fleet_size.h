@@ -1,0 +1,25 @@
+// How many equal nodes a cut model needs: found by placing it on trial, without any weights.
+#pragma once
+
+#include "base/bytes.h"
+#include "model/graph.h"
+#include "part/manifest.h"
+#include "proto/messages.h"
+
+namespace myriad::cli {
+
+// What a node that does not exist yet is assumed to take before any part is loaded, and the share of its memory that a
+// controller keeps free.
+inline constexpr std::uint64_t kProcessBytes = std::uint64_t{12} << 20;
+inline constexpr double kHeadroom = 0.05;
+
+struct FleetSize {
+  std::size_t nodes = 0;
+  std::uint64_t state_bytes = 0, buffer_bytes = 0;  // of all nodes together
+};
+// The smallest fleet (to within a hundredth) that placement finds room in. Errors: does_not_fit, when one part alone is
+// too large for a node; invalid_argument (budget).
+Result<FleetSize> fleet_size(const Graph& graph, const Manifest& manifest, Bytes node_memory, Profile profile,
+                             const Budget& budget);
+
+}  // namespace myriad::cli

@@ -1,0 +1,221 @@
+// The command line of `myriad`: options and help. The work is in one file a subcommand (cli/commands.h). This is the
+// only file that includes CLI11, which takes long to compile.
+#include <CLI/CLI.hpp>
+
+#include <exception>
+#include <functional>
+#include <new>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+
+namespace myriad::cli {
+namespace {
+
+constexpr const char* kExitCodes =
+    "exit codes: 0 done; 1 the work failed; 2 an option or argument that makes no sense; 3 a model or file that is "
+    "missing, damaged or unsupported;\n            4 a fleet that is not there, not ready or out of reach; 5 more "
+    "memory is needed than was given.";
+
+// Option values that are parsed by the project's own functions.
+CLI::Option* add_bytes(CLI::App& app, const std::string& name, const std::string& help,
+                       const std::function<void(Bytes)>& set) {
+  return app
+      .add_option_function<std::string>(
+          name,
+          [set, name](const std::string& text) {
+            const auto bytes = parse_bytes(text);
+            if (!bytes) throw CLI::ValidationError(name, bytes.error().message);
+            set(*bytes);
+          },
+          help)
+      ->type_name("BYTES");
+}
+CLI::Option* add_profile(CLI::App& app, Profile& profile) {
+  return app
+      .add_option_function<std::string>(
+          "--profile",
+          [&profile](const std::string& text) {
+            const auto parsed = parse_profile(text);
+            if (!parsed) throw CLI::ValidationError("--profile", parsed.error().message);
+            profile = *parsed;
+          },
+          "numerics: fast (default) or exact (f32 everywhere, for comparing with references)")
+      ->type_name("fast|exact");
+}
+CLI::Option* add_model(CLI::App& app, std::filesystem::path& model) {
+  return app.add_option("MODEL", model, "a directory in the Hugging Face layout, or one that `myriad cut` made")
+      ->required();
+}
+void add_engine(CLI::App& app, EngineOptions& engine) {
+  add_model(app, engine.model);
+  add_profile(app, engine.profile);
+  app.add_option("--threads", engine.threads, "of each process; default: its share of the usable cores")
+      ->check(CLI::Range(0U, 1024U));
+  app.add_option("--context", engine.context, "positions of one sequence; default: what the command needs");
+}
+
+using Selected = std::function<int()>;
+
+// Each of these adds one subcommand; `selected` is set when it is the one that was called. Options live as long as the
+// lambda that uses them.
+template <class Options>
+CLI::App* add_command(CLI::App& app, Selected& selected, const std::string& name, const std::string& help,
+                      std::shared_ptr<Options> options, int (*run)(const Options&)) {
+  CLI::App* command = app.add_subcommand(name, help);
+  command->footer(kExitCodes);
+  command->callback([&selected, options, run] { selected = [options, run] { return run(*options); }; });
+  return command;
+}
+
+void add_run(CLI::App& app, Selected& selected) {
+  auto o = std::make_shared<RunOptions>();
+  auto* c =
+      add_command(app, selected, "run", "generate text: prompt and continuation on standard output", o, run_command);
+  add_engine(*c, o->engine);
+  auto* text = c->add_option("-p,--prompt", o->prompt, "the text to continue")->type_name("TEXT");
+  auto* file = c->add_option("-f,--prompt-file", o->prompt_file, "read it from a file; - is standard input");
+  text->excludes(file);
+  c->add_option("-n,--tokens", o->tokens, "how many new tokens at most")
+      ->capture_default_str()
+      ->check(CLI::Range(1U, 1U << 24));
+  c->add_option("--temperature", o->temperature, "0 takes the likeliest token each time")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0F, 100.0F));
+  c->add_option("--top-p", o->top_p, "draw among the likeliest tokens of this probability")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0F, 1.0F));
+  c->add_option("--top-k", o->top_k, "draw among so many likeliest tokens; 0: no limit")->capture_default_str();
+  c->add_option("--seed", o->seed, "of the draws; the same seed gives the same text everywhere")->capture_default_str();
+  c->add_flag("--ignore-end", o->ignore_end, "go on after an end-of-sequence token");
+}
+
+void add_logits(CLI::App& app, Selected& selected) {
+  auto o = std::make_shared<LogitsOptions>();
+  auto* c = add_command(app, selected, "logits", "the logits of every position of a list of ids", o, logits_command);
+  add_engine(*c, o->engine);
+  auto* ids = c->add_option("--ids", o->ids, "1,2,3")->type_name("LIST");
+  auto* file = c->add_option("--ids-file", o->ids_file, "read them from a file; - is standard input");
+  ids->excludes(file);
+  c->callback([ids, file, &selected, o] {
+    if (ids->count() + file->count() == 0) throw CLI::RequiredError("--ids or --ids-file");
+    selected = [o] { return logits_command(*o); };
+  });
+  c->add_option("--prefill-chunk", o->chunk, "positions of one step")->check(CLI::Range(1U, 1024U));
+  c->add_option("--batch-with", o->batch_with, "a file of other id lists, one a line, that run in the same steps");
+  c->add_option("--cut-seed", o->engine.cut_seed, "cut the model at random places, drawn from this seed");
+  c->add_flag("--json", o->json, "{\"ids\": [...], \"logits\": [[...], ...]}, nine significant digits");
+  c->add_flag("--digest", o->digest, "SHA-256 over the logits as little-endian f32, [positions, vocabulary]");
+  c->add_flag("--interpreter", o->interpreter, "by the plain scalar definition of the model instead of the engine");
+}
+
+void add_perplexity(CLI::App& app, Selected& selected) {
+  auto o = std::make_shared<PerplexityOptions>();
+  auto* c = add_command(app, selected, "perplexity", "how well the model predicts a text", o, perplexity_command);
+  add_engine(*c, o->engine);
+  c->add_option("-f,--file", o->file, "the text; - is standard input")->required();
+  c->add_option("--window", o->window, "tokens of one window; each begins with fresh state")
+      ->capture_default_str()
+      ->check(CLI::Range(2U, 1U << 22));
+  c->add_option("--windows", o->windows, "only the first so many; default: all full ones");
+  c->add_option_function<std::string>(
+       "--method", [o](const std::string& method) { o->llama_cpp = method == "llama.cpp"; },
+       "myriad (default): every prediction counts; llama.cpp: those of each window's second half")
+      ->check(CLI::IsMember({"myriad", "llama.cpp"}));
+}
+
+void add_inspect(CLI::App& app, Selected& selected) {
+  auto o = std::make_shared<InspectOptions>();
+  auto* c = add_command(app, selected, "inspect", "what a model consists of: tensors, bytes, parameters, state", o,
+                        inspect_command);
+  add_model(*c, o->model);
+  c->add_flag("--json", o->json, "as JSON");
+}
+
+void add_tokenize(CLI::App& app, Selected& selected) {
+  auto o = std::make_shared<TokenizeOptions>();
+  auto* c = add_command(app, selected, "tokenize", "a JSON string a line in, a JSON list of ids a line out", o,
+                        tokenize_command);
+  c->add_option("MODEL", o->model, "a model directory, or a tiktoken file alone")->required();
+  auto* decode = c->add_flag("--decode", o->decode, "the other way: lists of ids in, strings out");
+  c->add_flag("--specials", o->specials, "names of special tokens in the text stand for those tokens")
+      ->excludes(decode);
+}
+
+void add_chat_format(CLI::App& app, Selected& selected) {
+  auto model = std::make_shared<std::filesystem::path>();
+  auto* c =
+      add_command(app, selected, "chat-format", "a chat request (JSON) a line in; its prompt as segments and ids out",
+                  model, chat_format_command);
+  c->add_option("MODEL", *model, "a model directory")->required();
+}
+
+void add_cut(CLI::App& app, Selected& selected) {
+  auto o = std::make_shared<CutCommandOptions>();
+  auto* c = add_command(app, selected, "cut", "cut a model into parts that small nodes can hold", o, cut_command);
+  add_model(*c, o->model);
+  auto* out = c->add_option("--out", o->out, "where to; a cut that was interrupted goes on")->type_name("DIR");
+  add_bytes(*c, "--node-memory", "of one node, such as 256MiB: parts become small enough for it",
+            [o](Bytes b) { o->node_memory = b; });
+  add_bytes(*c, "--part-bytes", "how large a part may be, where the operator allows; default 16MiB",
+            [o](Bytes b) { o->part_bytes = b; });
+  c->add_option("--nodes", o->nodes, "how many nodes there will be: parts become small enough for even shares");
+  c->add_option("--name", o->name, "of the model in the API; default: its directory's");
+  auto* dry = c->add_flag("--dry-run", o->dry_run, "list the parts and how many nodes they need; reads no weights");
+  add_profile(*c, o->profile);
+  c->add_option("--context", o->context, "with --dry-run: positions of one sequence")->capture_default_str();
+  c->add_option("--sequences", o->sequences, "with --dry-run: sequences at once")->capture_default_str();
+  c->add_flag("--json", o->json, "as JSON");
+  c->callback([=, &selected] {
+    if (out->count() == 0 && dry->count() == 0) throw CLI::RequiredError("--out (or --dry-run)");
+    selected = [o] { return cut_command(*o); };
+  });
+}
+
+int run_command_line(int argc, char** argv) {
+  CLI::App app("Myriad runs one language model over many small machines.", "myriad");
+  app.footer(kExitCodes);
+  app.set_version_flag("--version", "myriad " MYRIAD_VERSION);
+  app.require_subcommand(1);
+  Selected selected;
+  add_run(app, selected);
+  add_logits(app, selected);
+  add_perplexity(app, selected);
+  add_inspect(app, selected);
+  add_tokenize(app, selected);
+  add_chat_format(app, selected);
+  add_cut(app, selected);
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+    fmt::print(stderr, "myriad: there is no command '{}'\nTry `myriad --help`.\n", argv[1]);
+    return kUsage;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // help, version
+    const auto called = app.get_subcommands();
+    const std::string name = called.empty() ? "" : called.front()->get_name();
+    fmt::print(stderr, "myriad{}{}: {}\nTry `myriad{}{} --help`.\n", name.empty() ? "" : " ", name, e.what(),
+               name.empty() ? "" : " ", name);
+    return kUsage;
+  }
+  const std::string name = app.get_subcommands().front()->get_name();
+  try {
+    return selected();
+  } catch (const std::bad_alloc&) {
+    complain(name, "out of memory; give the process more, or use less context or smaller steps");
+    return kMemory;
+  } catch (const std::exception& e) {
+    complain(name, fmt::format("internal error: {}", e.what()));
+    return kFailed;
+  }
+}
+
+}  // namespace
+}  // namespace myriad::cli
+
+int main(int argc, char** argv) {
+  myriad::log_configure(myriad::log_level_from_environment(myriad::LogLevel::warning), "");
+  return myriad::cli::run_command_line(argc, argv);
+}

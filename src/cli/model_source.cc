@@ -1,0 +1,100 @@
+#include "cli/model_source.h"
+
+#include "kernels/thread_pool.h"
+#include "part/file_io.h"
+
+namespace myriad::cli {
+namespace {
+
+constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
+
+bool there_is(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+}  // namespace
+
+bool is_cut_directory(const std::filesystem::path& directory) {
+  return there_is(directory / kManifestName);
+}
+
+Result<ModelSource> ModelSource::open(const std::filesystem::path& directory) {
+  std::error_code ec;
+  if (!std::filesystem::is_directory(directory, ec)) {
+    if (!there_is(directory))
+      return fail(Code::not_found, "opening the model {}: there is no such directory", directory.string());
+    return fail(Code::unsupported,
+                "opening the model {}: this is a file; give the directory that holds config.json and *.safetensors, or "
+                "one that `myriad cut` made",
+                directory.string());
+  }
+  ModelSource source;
+  source.directory_ = directory;
+  if (is_cut_directory(directory)) {
+    MYRIAD_TRY(source.manifest_, read_manifest(directory));
+    source.name_ = source.manifest_->model_name;
+    MYRIAD_TRY(const ModelConfig config, parse_config(source.manifest_->config_json));
+    MYRIAD_TRY(Graph graph, Graph::build(config));
+    source.graph_ = std::make_unique<Graph>(std::move(graph));
+    return source;
+  }
+  MYRIAD_TRY(Checkpoint checkpoint, Checkpoint::open(directory));
+  source.name_ = model_name_of(directory);
+  MYRIAD_TRY(Graph graph, Graph::build(checkpoint.config()));
+  source.graph_ = std::make_unique<Graph>(std::move(graph));
+  source.checkpoint_.emplace(std::move(checkpoint));
+  return source;
+}
+
+Result<Tokenizer> ModelSource::tokenizer() const {
+  return Tokenizer::load(directory_, static_cast<std::int32_t>(config().vocab));
+}
+
+Result<std::unique_ptr<LocalPipeline>> ModelSource::pipeline(Profile profile, const Budget& budget, std::size_t threads,
+                                                             const CutOptions& cut_options) const {
+  if (threads == 0) threads = usable_cores();
+  std::vector<PartSpec> specs;
+  if (manifest_)
+    for (const auto& part : manifest_->parts) specs.push_back(part.spec);
+  else
+    specs = cut(*graph_, cut_options);
+  return LocalPipeline::create(*graph_, name_, profile, budget, threads, specs, [&](std::size_t i) -> Result<Part> {
+    if (!manifest_) {
+      MYRIAD_TRY(AlignedBuffer bytes, build_part(*checkpoint_, *graph_, specs[i]));
+      return Part::parse(std::move(bytes), *graph_, nullptr);
+    }
+    const auto& part = manifest_->parts[i];
+    const auto path = part_path(directory_, part.id);
+    MYRIAD_TRY(AlignedBuffer bytes, read_aligned_file(path, kMaxPartBytes));
+    auto parsed = Part::parse(std::move(bytes), *graph_, &part.id);
+    if (!parsed) return std::unexpected(std::move(parsed).error().within(fmt::format("loading {}", path.string())));
+    return parsed;
+  });
+}
+
+Result<Tokenizer> open_tokenizer(const std::filesystem::path& path) {
+  std::error_code ec;
+  if (std::filesystem::is_regular_file(path, ec)) {
+    MYRIAD_TRY(const std::string text, read_small_file(path, Tokenizer::kMaxVocabularyBytes));
+    auto made = Tokenizer::parse(text, {});
+    if (!made) return std::unexpected(std::move(made).error().within(path.string()));
+    return made;
+  }
+  if (!there_is(path))
+    return fail(Code::not_found, "opening the tokenizer {}: there is no such directory or file", path.string());
+  std::int32_t vocabulary = 0;
+  if (is_cut_directory(path)) {
+    MYRIAD_TRY(const ModelSource source, ModelSource::open(path));
+    return source.tokenizer();
+  }
+  if (there_is(path / "config.json")) {
+    MYRIAD_TRY(const std::string text, read_small_file(path / "config.json", kMaxConfigBytes));
+    auto config = parse_config(text);
+    if (!config) return std::unexpected(std::move(config).error().within((path / "config.json").string()));
+    vocabulary = static_cast<std::int32_t>(config->vocab);
+  }
+  return Tokenizer::load(path, vocabulary);
+}
+
+}  // namespace myriad::cli

@@ -1,0 +1,50 @@
+// A model as the command line names it: a Hugging Face directory or a directory that `myriad cut` made.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/local_pipeline.h"
+#include "model/checkpoint.h"
+#include "model/tokenizer.h"
+#include "part/cutter.h"
+
+namespace myriad::cli {
+
+// Whether the directory is one that `myriad cut` made.
+bool is_cut_directory(const std::filesystem::path& directory);
+
+class ModelSource {
+ public:
+  // Reads headers only. Errors: not_found, io, corrupt, unsupported, naming the file.
+  static Result<ModelSource> open(const std::filesystem::path& directory);
+
+  [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const Graph& graph() const { return *graph_; }  // stays where it is when this object moves
+  [[nodiscard]] const ModelConfig& config() const { return graph_->config(); }
+  [[nodiscard]] const Checkpoint* checkpoint() const { return checkpoint_ ? &*checkpoint_ : nullptr; }
+  [[nodiscard]] const Manifest* manifest() const { return manifest_ ? &*manifest_ : nullptr; }
+  [[nodiscard]] Result<Tokenizer> tokenizer() const;
+  // All parts in this process; this object must outlive the pipeline. A cut directory's parts are as they are (its
+  // hashes are checked), a checkpoint is cut as `cut_options` say. threads 0: usable_cores().
+  [[nodiscard]] Result<std::unique_ptr<LocalPipeline>> pipeline(Profile profile, const Budget& budget,
+                                                                std::size_t threads,
+                                                                const CutOptions& cut_options) const;
+
+ private:
+  ModelSource() = default;
+  std::filesystem::path directory_;
+  std::string name_;
+  std::optional<Checkpoint> checkpoint_;  // one of these two
+  std::optional<Manifest> manifest_;
+  std::unique_ptr<Graph> graph_;
+};
+
+// Of a directory with tiktoken.model, or of such a file alone (any *.tiktoken or *.model). A config.json beside it says
+// how large the vocabulary is.
+Result<Tokenizer> open_tokenizer(const std::filesystem::path& path);
+
+}  // namespace myriad::cli

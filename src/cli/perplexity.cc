@@ -1,0 +1,92 @@
+// `myriad perplexity`: how well the model predicts a text, in windows that each begin with fresh state.
+#include <chrono>
+#include <cmath>
+
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "cli/input.h"
+#include "cli/session.h"
+
+namespace myriad::cli {
+namespace {
+
+constexpr std::uint32_t kRows = 256;  // of a step, at most
+
+// -log softmax(logits)[wanted]
+double loss_of(std::span<const float> logits, std::int32_t wanted) {
+  double largest = -INFINITY, sum = 0;
+  for (const float x : logits) largest = std::max(largest, static_cast<double>(x));
+  for (const float x : logits) sum += std::exp(static_cast<double>(x) - largest);
+  return largest + std::log(sum) - static_cast<double>(logits[static_cast<std::size_t>(wanted)]);
+}
+
+// Which ids of a window of N are fed, and which predictions count.
+//   myriad     ids [w·N, (w+1)·N], both ends: N are fed, all N predictions count; neighbours share one id
+//   llama.cpp  ids [w·N, (w+1)·N): all are fed, predictions of the second half count
+struct Windows {
+  std::size_t size = 0, count = 0, first_scored = 0, scored = 0;
+};
+Result<Windows> windows_of(std::size_t ids, const PerplexityOptions& options) {
+  Windows w{.size = options.window};
+  const std::size_t needed = options.llama_cpp ? w.size : w.size + 1;
+  if (ids < needed)
+    return fail(Code::invalid_argument, "{} has {} tokens; a window takes {}: use a longer text or a smaller --window",
+                options.file.string(), ids, needed);
+  w.count = options.llama_cpp ? ids / w.size : (ids - 1) / w.size;
+  if (options.windows != 0) w.count = std::min<std::size_t>(w.count, options.windows);
+  w.first_scored = options.llama_cpp ? w.size / 2 : 0;
+  w.scored = options.llama_cpp ? w.size - w.first_scored - 1 : w.size;
+  return w;
+}
+
+Status perplexity(const PerplexityOptions& options) {
+  MYRIAD_TRY(ModelSource model, ModelSource::open(options.engine.model));
+  MYRIAD_TRY(const Tokenizer tokenizer, model.tokenizer());
+  MYRIAD_TRY(const std::string text, read_text(options.file));
+  const std::vector<std::int32_t> ids = tokenizer.encode(text);
+  MYRIAD_TRY_STATUS(check_ids(ids, model.config().vocab, options.file.string()));
+  MYRIAD_TRY(const Windows windows, windows_of(ids.size(), options));
+  if (windows.size > model.config().max_positions && model.config().max_positions != 0)
+    complain("perplexity", fmt::format("warning: a window of {} goes beyond the {} positions that this model was "
+                                       "trained for; its loss will say little",
+                                       windows.size, model.config().max_positions));
+  const std::uint32_t rows = rows_of_logits(model.config(), std::min(kRows, options.window));
+  const Budget budget{.sequences = 1, .context = options.window, .step_rows = rows};
+  MYRIAD_TRY(const std::unique_ptr<Session> session, Session::open(options.engine, std::move(model), budget));
+
+  double loss = 0;
+  std::size_t fed = 0;
+  const auto began = std::chrono::steady_clock::now();
+  for (std::size_t w = 0; w < windows.count; ++w) {
+    const auto window = std::span(ids).subspan(w * windows.size);
+    MYRIAD_TRY_STATUS(run_logits(*session->pipeline(), {{1 + w}, window.first(windows.size)}, {}, rows,
+                                 [&](std::size_t position, std::span<const float> row) {
+                                   if (position >= windows.first_scored &&
+                                       position < windows.first_scored + windows.scored)
+                                     loss += loss_of(row, window[position + 1]);
+                                 }));
+    fed += windows.size;
+  }
+  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  const std::size_t predicted = windows.count * windows.scored;
+  const double mean = loss / static_cast<double>(predicted);
+  if (!std::isfinite(mean))
+    return fail(Code::internal, "the mean loss over {} tokens is not a finite number", predicted);
+  fmt::print(
+      "{{\"method\": \"{}\", \"profile\": \"{}\", \"window\": {}, \"windows\": {}, \"tokens\": {}, \"loss\": {:.17g}, "
+      "\"perplexity\": {:.17g}, \"tokens_per_second\": {:.1f}}}\n",
+      options.llama_cpp ? "llama.cpp" : "myriad", profile_name(options.engine.profile), windows.size, windows.count,
+      predicted, mean, std::exp(mean), static_cast<double>(fed) / elapsed);
+  return {};
+}
+
+}  // namespace
+
+int perplexity_command(const PerplexityOptions& options) {
+  if (options.llama_cpp && options.window < 4)
+    return report("perplexity",
+                  Error{Code::invalid_argument, "--method llama.cpp needs a --window of at least 4", {}, {}});
+  return finish("perplexity", perplexity(options));
+}
+
+}  // namespace myriad::cli
