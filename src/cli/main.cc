@@ -186,7 +186,8 @@ int run_command_line(int argc, char** argv) {
   add_tokenize(app, selected);
   add_chat_format(app, selected);
   add_cut(app, selected);
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+  if (argc > 1 && argv[1][0] != '-' &&
+      app.get_subcommands([&](const CLI::App* c) { return c->get_name() == argv[1]; }).empty()) {
     fmt::print(stderr, "myriad: there is no command '{}'\nTry `myriad --help`.\n", argv[1]);
     return kUsage;
   }
