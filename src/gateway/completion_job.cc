@@ -8,6 +8,8 @@
 namespace myriad {
 namespace {
 
+constexpr std::size_t kEventsATurn = 64;
+
 CompletionSession::Options session_options(const PreparedRequest& r, std::size_t index) {
   CompletionSession::Options o;
   o.stop = r.options.stop;
@@ -94,9 +96,7 @@ Status CompletionJob::start_more() {
     g.sample.choice = static_cast<std::uint32_t>(index % request_.options.n);
     g.sample.top_logprobs = request_.options.top_logprobs;
     const auto started = environment_.backend.start(
-        std::move(g), [job = shared_from_this(), post = environment_.post, index](const GenerationEvent& event) {
-          post([job, index, event] { job->on_event(index, event); });
-        });
+        std::move(g), [job = shared_from_this(), index](const GenerationEvent& event) { job->announce(index, event); });
     if (!started) {
       // Our own generations fill the queue: go on when one of them ends.
       if (started.error().code == Code::busy && running_ > 0) return {};
@@ -108,6 +108,30 @@ Status CompletionJob::start_more() {
     ++next_;
   }
   return {};
+}
+
+// On the backend's thread.
+void CompletionJob::announce(std::size_t index, const GenerationEvent& event) {
+  {
+    const std::lock_guard lock(inbox_.mutex);
+    inbox_.events.emplace_back(index, event);
+    if (std::exchange(inbox_.announced, true)) return;
+  }
+  environment_.post([job = shared_from_this()] { job->take_events(); });
+}
+
+void CompletionJob::take_events() {
+  std::vector<std::pair<std::size_t, GenerationEvent>> events;
+  bool more = false;
+  {
+    const std::lock_guard lock(inbox_.mutex);
+    for (; !inbox_.events.empty() && events.size() < kEventsATurn; inbox_.events.pop_front()) {
+      events.push_back(std::move(inbox_.events.front()));
+    }
+    more = inbox_.announced = !inbox_.events.empty();
+  }
+  for (const auto& [index, event] : events) on_event(index, event);
+  if (more) environment_.post([job = shared_from_this()] { job->take_events(); });
 }
 
 void CompletionJob::on_event(std::size_t index, const GenerationEvent& event) {

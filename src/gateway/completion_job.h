@@ -4,8 +4,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "engine/generation.h"
@@ -45,6 +48,15 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
     bool running = false;  // in the backend, whose last event is still to come
     bool complete = false;
   };
+  // Events on their way from the backend's thread. One piece of work on the HTTP thread takes all that have come, so
+  // that a fast model neither floods that thread's queue nor keeps it from others.
+  struct Inbox {
+    std::mutex mutex;
+    std::deque<std::pair<std::size_t, GenerationEvent>> events;
+    bool announced = false;
+  };
+  void announce(std::size_t index, const GenerationEvent& event);
+  void take_events();
   Status start_more();
   void on_event(std::size_t index, const GenerationEvent& event);
   void on_token(std::size_t index, const Sample& sample);
@@ -65,6 +77,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   std::size_t completed_ = 0;
   std::size_t answer_bytes_ = 0;
   Usage usage_;
+  Inbox inbox_;
   bool streaming_ = false;  // the stream's head was sent
   bool ended_ = false;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
