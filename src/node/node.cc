@@ -288,12 +288,11 @@ struct Node::Impl {
       const auto it = kept.find(p.id);
       auto part = [&]() -> Result<Part> {
         if (it == kept.end()) {
-          PartServer from;
-          {
+          const auto part_server = [this] {
             const std::lock_guard lock(server_mutex);
-            from = server;
-          }
-          return load_part(control, *store, from, p.id, p.bytes, next->graph, *kernels,
+            return server;
+          };
+          return load_part(control, *store, part_server, p.id, p.bytes, next->graph, *kernels,
                            [&] { return stopping || newest_epoch > wanted.value; });
         }
         Part same = std::move(it->second);

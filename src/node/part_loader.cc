@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "base/log.h"
 #include "net/http_client.h"
@@ -40,14 +41,18 @@ Status fetch_once(Reactor& reactor, const PartStore& store, const PartServer& se
 
 }  // namespace
 
-Result<Part> load_part(Reactor& reactor, const PartStore& store, const PartServer& server, const PartId& id,
-                       std::uint64_t bytes, const Graph& graph, const Kernels& kernels,
+Result<Part> load_part(Reactor& reactor, const PartStore& store, const std::function<PartServer()>& server,
+                       const PartId& id, std::uint64_t bytes, const Graph& graph, const Kernels& kernels,
                        const std::function<bool()>& stop) {
   Error last{Code::internal, "", {}, {}};
+  Endpoint from;
   for (int attempt = 0; attempt < kFetchTries; ++attempt) {
+    if (attempt > 0) std::this_thread::sleep_for(kFetchPause * (1 << (attempt - 1)));
     if (stop()) return fail(Code::cancelled, "loading part {} was interrupted by a newer assignment", id.hex());
     if (!store.find(id)) {
-      if (auto fetched = fetch_once(reactor, store, server, id, bytes); !fetched) {
+      const PartServer now = server();
+      from = now.endpoint;
+      if (auto fetched = fetch_once(reactor, store, now, id, bytes); !fetched) {
         last = std::move(fetched).error();
         log(LogLevel::warning, "event=fetch_failed part={} try={} reason={}", id.hex(), attempt + 1,
             log_value(last.message));
@@ -63,8 +68,7 @@ Result<Part> load_part(Reactor& reactor, const PartStore& store, const PartServe
     if (auto sound = check_canary(graph, *part, kernels); !sound) return std::unexpected(std::move(sound).error());
     return part;
   }
-  return std::unexpected(
-      std::move(last).within(fmt::format("loading part {} from {}", id.hex(), server.endpoint.to_string())));
+  return std::unexpected(std::move(last).within(fmt::format("loading part {} from {}", id.hex(), from.to_string())));
 }
 
 }  // namespace myriad

@@ -11,17 +11,18 @@
 namespace myriad {
 
 inline constexpr Nanos kFetchIdleLimit = std::chrono::seconds(10);  // without a byte
-inline constexpr int kFetchTries = 4;
+inline constexpr int kFetchTries = 6;
+inline constexpr Nanos kFetchPause = std::chrono::milliseconds(100);  // after the first failure; doubles
 
 struct PartServer {
   Endpoint endpoint;
   std::string ticket;
 };
 
-// Blocks (for the loader's thread). `stop` is asked between tries. Errors name the part: not_found, unavailable,
-// corrupt, io; and what the canary found (part/canary.h).
-Result<Part> load_part(Reactor& reactor, const PartStore& store, const PartServer& server, const PartId& id,
-                       std::uint64_t bytes, const Graph& graph, const Kernels& kernels,
+// Blocks (for the loader's thread). `server` and `stop` are asked before each try. Errors name the part: not_found,
+// unavailable, corrupt, io; and what the canary found (part/canary.h).
+Result<Part> load_part(Reactor& reactor, const PartStore& store, const std::function<PartServer()>& server,
+                       const PartId& id, std::uint64_t bytes, const Graph& graph, const Kernels& kernels,
                        const std::function<bool()>& stop);
 
 }  // namespace myriad
