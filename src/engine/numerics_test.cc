@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/bytes.h"
 #include "base/random.h"
+#include "base/sha256.h"
 #include "engine/test_model.h"
 #include "model/interpreter.h"
 #include "part/file_io.h"
@@ -72,6 +74,29 @@ TEST_P(Numerics, EveryCutChunkBatchAndThreadCountGivesTheInterpretersBits) {
         ASSERT_EQ(found[t], (*expected)[t]) << profile_name(profile) << " seed " << seed << " chunk " << chunk
                                             << " others " << others.size() << " position " << t;
     }
+  }
+}
+
+// SHA-256 over all logits, little-endian f32: the same on every instruction set and byte order, so the digests stand
+// here.
+TEST_P(Numerics, DigestIsTheSameOnEveryMachine) {
+  const auto dir = test_model(GetParam());
+  const Golden g = golden(dir);
+  const TestModel model = TestModel::open(dir);
+  const bool k3 = std::string_view(GetParam()) == "random-k3";
+  for (const Profile profile : {Profile::exact, Profile::fast}) {
+    const auto pipeline = model.pipeline(profile, {}, {4, 64, 64}, 1);
+    Sha256 digest;
+    for (auto row : logits_of(*pipeline, g.ids, 64)) {
+      little_in_place(std::span(row));
+      digest.update(std::as_bytes(std::span(row)));
+    }
+    const char* expected = profile == Profile::exact
+                               ? (k3 ? "bce9a6fab560c7bc27b7bd8742b931393695285e290cd7249cebfcd0e98d009e"
+                                     : "b6142ec9f3e3e847ded75c6dfa0bef9be80e4db605a889853e7df20d22f96bb5")
+                               : (k3 ? "02db58b42b915bdc303b770b4ba936143a9512ce5b80a6f7f3ee8715d8e2c92f"
+                                     : "a85036523bbc61e2fbb6e2dcd624a18e627ff8171b8f3bd389ed677b0d2a568e");
+    EXPECT_EQ(to_hex(digest.finish()), expected) << profile_name(profile);
   }
 }
 
