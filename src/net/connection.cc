@@ -233,7 +233,7 @@ void ConnectionImpl::cancel(std::uint64_t call) {
 }
 
 void ConnectionImpl::notify(Message notice) {
-  auto frame = encode_frame({0, false, 0, notice});
+  auto frame = encode_frame({0, false, 0, std::move(notice)});
   if (!frame) {
     log(LogLevel::error, "event=notice_not_sent to={} what={}", log_value(name_), log_value(frame.error().message));
     return;

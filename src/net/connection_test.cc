@@ -330,15 +330,22 @@ TEST_F(Connections, APeerThatComputesForLongIsNotFrozen) {
 
 TEST_F(Connections, APeerThatDoesNotReadIsLimitedAndClosed) {
   auto [c, peer] = connected_to_raw();
-  Call call;
-  call.tensors = {Activation(Form::f32, 256, 7168)};
+  const StatusReply large{std::string(kMaxStatusBytes, 'x')};
   Mailbox<Code> answers;
-  for (int i = 0; i < 16; ++i) c->call(call, 60s, [&](Result<Message> m) { answers.put(m.error().code); });  // 112 MiB
-  EXPECT_EQ(answers.take(), Code::limit);
-  EXPECT_NE(closings_.take()->message, "");
-  int unavailable = 0;
-  for (int i = 1; i < 16; ++i) unavailable += answers.take() == Code::unavailable;
-  EXPECT_GE(unavailable, 5);
+  const auto start = Clock::now();
+  const int calls = 20;  // 80 MiB, of which the kernel takes a few
+  for (int i = 0; i < calls; ++i) c->call(large, 60s, [&](Result<Message> m) { answers.put(m.error().code); });
+  const auto took = Clock::now() - start;
+  int limited = 0;
+  for (int i = 0; i < calls; ++i) {
+    const auto code = answers.take();
+    ASSERT_TRUE(code == Code::limit || code == Code::unavailable);
+    limited += code == Code::limit ? 1 : 0;
+  }
+  EXPECT_LT(limited, calls / 2);
+  EXPECT_EQ(closings_.take()->code, Code::unavailable);
+  if (took > 1s) GTEST_SKIP() << "this machine was too busy to fill the queue before the peer was given up";
+  EXPECT_GT(limited, 0);
 }
 
 TEST_F(Connections, AnOverloadedConnectionRefusesFurtherCalls) {
