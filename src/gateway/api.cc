@@ -1,5 +1,6 @@
 #include "gateway/api.h"
 
+#include <malloc.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@ namespace myriad {
 namespace {
 
 constexpr std::size_t kPrepareThreadStack = std::size_t{512} << 10;
+constexpr std::size_t kLargeBody = std::size_t{1} << 20;
 
 // How other threads reach the HTTP thread; what comes after it has ended is dropped.
 class Mailbox {
@@ -158,7 +160,11 @@ std::string_view methods_of(Route route) {
 class HttpApiServer final : public HttpApi {
  public:
   HttpApiServer(const Tokenizer& tokenizer, GenerationBackend& backend, Options options)
-      : tokenizer_(tokenizer), backend_(backend), options_(std::move(options)), started_(unix_seconds()) {
+      : tokenizer_(tokenizer),
+        backend_(backend),
+        options_(std::move(options)),
+        started_(unix_seconds()),
+        longest_token_(longest_token_of(tokenizer)) {
     if (auto format = chat_format_of(tokenizer_)) chat_format_ = *format;
     if (!options_.api_key.empty()) key_digest_ = digest_of(options_.api_key);
   }
@@ -306,8 +312,10 @@ class HttpApiServer final : public HttpApi {
     const auto random = random_value<std::array<std::byte, 12>>();
     const std::string id = to_hex(random);
     headers.emplace_back("X-Request-Id", id);
-    const RequestContext context{
-        tokenizer_, backend_.info(), chat_format_, chat, id, unix_seconds(), random_value<std::uint64_t>()};
+    const RequestContext context{tokenizer_,     backend_.info(),
+                                 chat_format_,   longest_token_,
+                                 chat,           id,
+                                 unix_seconds(), random_value<std::uint64_t>()};
     // A function must be copyable, a body need not be copied.
     auto shared_body = std::make_shared<HttpBody>(std::move(body));
     preparer_.add([this, context, headers, shared_body, exchange] {
@@ -318,7 +326,10 @@ class HttpApiServer final : public HttpApi {
         prepared = std::make_shared<ApiResult<PreparedRequest>>(std::unexpected(api_error_of_status(
             503, "There is not enough memory for this request now; try again later or send less.")));
       }
-      *shared_body = {};  // its memory is another request's now
+      const bool large = shared_body->text().size() > kLargeBody;
+      *shared_body = {};
+      // Memory is scarce where this runs: what a large request took goes back to the system at once.
+      if (large) malloc_trim(0);
       mailbox_->post([this, headers, prepared, exchange] {
         if (*prepared)
           begin(std::move(**prepared), headers, exchange);
@@ -343,6 +354,7 @@ class HttpApiServer final : public HttpApi {
   GenerationBackend& backend_;
   const Options options_;
   const std::int64_t started_;
+  const std::size_t longest_token_;
   std::optional<ChatFormat> chat_format_;
   std::optional<Sha256Digest> key_digest_;
   std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();

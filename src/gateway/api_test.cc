@@ -368,6 +368,11 @@ TEST_F(Api, RefusedRequestsNeverReachTheBackend) {
   refuse("/v1/completions", R"({"prompt":"x","max_tokens":512})", 400, "context_length_exceeded", "prompt");
   refuse("/v1/completions", fmt::format(R"({{"prompt":"{}"}})", std::string(20000, 'z')), 400,
          "context_length_exceeded", "prompt");
+  refuse("/v1/completions", fmt::format(R"({{"prompt":"{}"}})", std::string(1000, 'z')), 400, "context_length_exceeded",
+         "prompt");
+  refuse("/v1/chat/completions",
+         fmt::format(R"({{"messages":[{{"role":"user","content":"{}"}}]}})", std::string(1 << 20, 'z')), 400,
+         "context_length_exceeded", "messages");
   refuse("/v1/chat/completions", R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]})",
          400, "unsupported_content", "messages[0].content[0]");
   client.send(post("/v1/completions", R"({"prompt":"x"})", "X: y\r\n"));

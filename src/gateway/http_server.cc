@@ -1,6 +1,7 @@
 #include "gateway/http_server.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,7 @@ class Server final : public HttpServer {
   Status listen(const std::string& host, std::uint16_t port);
   Status start() {
     for (auto& acceptor : acceptors_) accept(*acceptor);
-    return thread_.start("http", kHttpThreadStack, [this] { host_.io.run(); });
+    return thread_.start("http", kHttpThreadStack, [this] { run(); });
   }
   std::uint16_t port() const override { return port_; }
   void post(std::function<void()> work) override { asio::post(host_.io, std::move(work)); }
@@ -38,6 +39,17 @@ class Server final : public HttpServer {
   }
 
  private:
+  void run() {
+    while (true) {
+      try {
+        host_.io.run();
+        return;
+      } catch (const std::bad_alloc&) {
+        // Whoever's turn it was gets no answer: its connection ends when its timer does. The others are served on.
+        log(LogLevel::error, "event=http_out_of_memory");
+      }
+    }
+  }
   Status bind(const tcp::endpoint& at);
   void accept(tcp::acceptor& acceptor);
   void admit(tcp::socket socket);

@@ -7,18 +7,26 @@
 namespace myriad {
 namespace {
 
+ApiError too_long(std::string_view at_least, std::uint64_t prompt, std::uint64_t answer, const RequestContext& c) {
+  return bad_request(
+      fmt::format("This model's context is {} tokens; {}{} tokens were asked for ({}{} in the {}, {} for the answer). "
+                  "Shorten the prompt or "
+                  "ask for fewer tokens.",
+                  c.model.context, at_least, prompt + answer, at_least, prompt, c.chat ? "messages" : "prompt", answer),
+      c.chat ? "messages" : "prompt", "context_length_exceeded");
+}
+
+ApiResult<void> check_bytes(std::size_t bytes, std::optional<std::uint32_t> max_tokens, const RequestContext& c) {
+  const std::uint64_t fewest = bytes / std::max<std::size_t>(c.longest_token, 1);
+  const std::uint64_t answer = max_tokens.value_or(1);
+  if (fewest + answer > c.model.context) return std::unexpected(too_long("at least ", fewest, answer, c));
+  return {};
+}
+
 ApiResult<PreparedRequest::Prompt> fit(std::vector<std::int32_t> ids, std::optional<std::uint32_t> max_tokens,
                                        const RequestContext& c) {
-  const std::uint64_t context = c.model.context;
-  const std::uint64_t wanted = max_tokens.value_or(1);
-  if (ids.size() + wanted > context) {
-    return std::unexpected(
-        bad_request(fmt::format("This model's context is {} tokens; {} tokens were asked for ({} in the {}, {} for the "
-                                "answer). Shorten the "
-                                "prompt or ask for fewer tokens.",
-                                context, ids.size() + wanted, ids.size(), c.chat ? "messages" : "prompt", wanted),
-                    c.chat ? "messages" : "prompt", "context_length_exceeded"));
-  }
+  const std::uint64_t context = c.model.context, answer = max_tokens.value_or(1);
+  if (ids.size() + answer > context) return std::unexpected(too_long("", ids.size(), answer, c));
   PreparedRequest::Prompt prompt;
   prompt.max_tokens = max_tokens.value_or(static_cast<std::uint32_t>(context - ids.size()));
   prompt.ids = std::move(ids);
@@ -42,6 +50,7 @@ ApiResult<PreparedRequest> prepare_completion(std::string_view body, const Reque
     std::vector<std::int32_t> ids;
     std::string echo;
     if (auto* text = std::get_if<std::string>(&input)) {
+      MYRIAD_TRY_STATUS(check_bytes(text->size(), out.options.max_tokens, c));
       ids = c.tokenizer.encode(*text);
       if (request.echo) echo = std::move(*text);
     } else {
@@ -83,6 +92,9 @@ ApiResult<PreparedRequest> prepare_chat(std::string_view body, const RequestCont
       return std::unexpected(std::move(e));
     }
     request.conversation = nullptr;  // its memory is wanted for the ids
+    std::size_t bytes = 0;
+    for (const Segment& segment : *segments) bytes += segment.control ? 0 : segment.text.size();
+    MYRIAD_TRY_STATUS(check_bytes(bytes, out.options.max_tokens, c));
     auto tokens = segments_to_ids(c.tokenizer, *segments);
     if (!tokens) return std::unexpected(api_error_of(tokens.error()));
     ids = std::move(*tokens);
@@ -93,6 +105,13 @@ ApiResult<PreparedRequest> prepare_chat(std::string_view body, const RequestCont
 }
 
 }  // namespace
+
+std::size_t longest_token_of(const Tokenizer& tokenizer) {
+  std::size_t longest = 1;
+  for (std::int32_t id = 0; id < tokenizer.rank_count(); ++id)
+    longest = std::max(longest, tokenizer.token_bytes(id).size());
+  return longest;
+}
 
 ApiResult<PreparedRequest> prepare_request(std::string_view body, const RequestContext& c) {
   MYRIAD_TRY(PreparedRequest out, c.chat ? prepare_chat(body, c) : prepare_completion(body, c));

@@ -37,11 +37,15 @@ struct RequestContext {
   const Tokenizer& tokenizer;
   ModelInfo model;
   std::optional<ChatFormat> chat_format;  // none: the tokenizer is made for no chat format
+  std::size_t longest_token = 0;          // bytes of the vocabulary's longest, see longest_token_of
   bool chat = false;                      // which endpoint was asked
   std::string id;                         // 24 hexadecimal digits
   std::int64_t created = 0;
   std::uint64_t random_seed = 0;  // used when the request has none
 };
+
+// A text of n bytes has at least n / longest tokens, which tells a hopeless prompt before it is tokenised.
+std::size_t longest_token_of(const Tokenizer& tokenizer);
 
 // Takes long for a long prompt (about a second for 16 MiB); touches nothing but its arguments.
 ApiResult<PreparedRequest> prepare_request(std::string_view body, const RequestContext& context);
