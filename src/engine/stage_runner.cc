@@ -431,7 +431,11 @@ std::vector<Action> StageRunner::on_answer(std::uint64_t call, Result<Message> a
   const std::uint32_t node = is_forward ? s.forwarded->second : s.pending.at(call).node;
   const auto name_parts = [&](Error e) {
     if (e.node.empty()) e.node = i.assign.nodes[node].node.value;
-    if (e.part.empty() && !is_forward) {
+    if (e.part.empty() && is_forward) {  // what that lead holds for sure
+      const Half first = i.assign.stages[s.step.next_stage + 1].first;
+      const OpRole lead = first % 2 == 0 ? OpRole::attn_lead : OpRole::ffn_lead;
+      e.part = PartSpec{{static_cast<std::uint16_t>(first / 2), lead, 0}, 0, 1}.name();
+    } else if (e.part.empty()) {
       const auto& items = s.pending.at(call).items;
       e.part = i.part_names.at(items.front().route->index);
       if (items.size() > 1) e.part += fmt::format(" and {} more", items.size() - 1);
