@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "model/graph.h"
+#include "proto/messages.h"
 
 namespace myriad::cli {
 
@@ -81,7 +82,64 @@ struct CutCommandOptions {
   Profile profile = Profile::fast;
   std::uint32_t context = 4096, sequences = 4;  // for the estimate of nodes
   bool dry_run = false, json = false;
+  std::uint64_t cut_seed = 0;  // not 0: at random granules
 };
 int cut_command(const CutCommandOptions& options);
+
+// ---- the processes of a fleet. ready_fd: cli/service.h.
+struct ControllerCommandOptions {
+  std::filesystem::path cut_directory;
+  std::string listen = "127.0.0.1";
+  std::uint16_t http_port = 7201;
+  std::filesystem::path token_file;
+  std::uint32_t nodes = 0;  // plan when so many are there; 0: when no more have come for a while
+  Profile profile = Profile::fast;
+  Budget budget;
+  int ready_fd = -1;
+};
+int controller_command(const ControllerCommandOptions& options);
+
+struct NodeCommandOptions {
+  std::string join;
+  std::filesystem::path token_file;
+  Bytes memory{std::uint64_t{256} << 20};
+  std::filesystem::path store;
+  std::vector<std::filesystem::path> parts;
+  std::string name, advertise;
+  std::string listen = "127.0.0.1:0";
+  std::uint32_t threads = 0;
+  int ready_fd = -1;
+};
+int node_command(const NodeCommandOptions& options);
+
+struct GatewayCommandOptions {
+  std::string join;
+  std::filesystem::path token_file, api_key_file;
+  std::string http = "127.0.0.1:8080";
+  std::vector<std::string> cors_origins;
+  int ready_fd = -1;
+};
+int gateway_command(const GatewayCommandOptions& options);
+
+// ---- a fleet on this machine
+struct FleetUpOptions {
+  EngineOptions engine;
+  std::string fleet = "default";
+  std::string name;  // of the model in the API; empty: its directory's
+  Budget budget;
+  std::string http = "127.0.0.1:8080";
+  std::filesystem::path api_key_file;
+  bool local_parts = false;
+};
+int fleet_up_command(const FleetUpOptions& options);
+
+struct NamedFleetOptions {
+  std::string fleet = "default";
+  std::string node;  // for kill
+  bool json = false;
+};
+int fleet_status_command(const NamedFleetOptions& options);
+int fleet_kill_command(const NamedFleetOptions& options);
+int fleet_down_command(const NamedFleetOptions& options);
 
 }  // namespace myriad::cli

@@ -16,8 +16,7 @@ namespace {
 
 struct Plan {
   CutOptions options;
-  std::vector<PartSpec> specs;
-  Manifest manifest;  // of the dry run: no hashes
+  Manifest manifest;  // without hashes
   std::uint64_t bytes = 0, largest = 0;
 };
 
@@ -26,25 +25,22 @@ Plan plan_of(const ModelSource& model, const CutCommandOptions& options) {
   plan.options.target_bytes =
       options.part_bytes ? options.part_bytes->value
                          : target_part_bytes(model.graph(), options.nodes, options.node_memory.value_or(Bytes{0}));
-  plan.specs = cut(model.graph(), plan.options);
-  plan.manifest.model_name = options.name.empty() ? model.name() : options.name;
-  plan.manifest.parts.reserve(plan.specs.size());
-  for (const PartSpec& spec : plan.specs) {
-    const std::uint64_t bytes = model.graph().find(spec.op)->weight_bytes(spec.units());
-    plan.bytes += bytes;
-    plan.largest = std::max(plan.largest, bytes);
-    plan.manifest.parts.push_back({spec, {}, bytes});
+  plan.options.random_seed = options.cut_seed;
+  plan.manifest = planned_manifest(model.graph(), plan.options, options.name.empty() ? model.name() : options.name);
+  for (const ManifestPart& part : plan.manifest.parts) {
+    plan.bytes += part.bytes;
+    plan.largest = std::max(plan.largest, part.bytes);
   }
   return plan;
 }
 
 void show_json(const Plan& plan, const CutCommandOptions& options, const FleetSize* size) {
   std::string out = fmt::format("{{\"model\": {}, \"parts\": [", json_quoted(plan.manifest.model_name));
-  for (std::size_t i = 0; i < plan.specs.size(); ++i)
-    out += fmt::format("{}\n{{\"name\": \"{}\", \"bytes\": {}}}", i == 0 ? "" : ",", plan.specs[i].name(),
+  for (std::size_t i = 0; i < plan.manifest.parts.size(); ++i)
+    out += fmt::format("{}\n{{\"name\": \"{}\", \"bytes\": {}}}", i == 0 ? "" : ",", plan.manifest.parts[i].spec.name(),
                        plan.manifest.parts[i].bytes);
-  out += fmt::format("],\n\"total\": {{\"parts\": {}, \"bytes\": {}, \"largest\": {}}}", plan.specs.size(), plan.bytes,
-                     plan.largest);
+  out += fmt::format("],\n\"total\": {{\"parts\": {}, \"bytes\": {}, \"largest\": {}}}", plan.manifest.parts.size(),
+                     plan.bytes, plan.largest);
   if (size != nullptr)
     out += fmt::format(", \"node_memory\": {}, \"nodes\": {}, \"sequences\": {}, \"context\": {}",
                        options.node_memory->value, size->nodes, options.sequences, options.context);
@@ -54,9 +50,9 @@ void show_json(const Plan& plan, const CutCommandOptions& options, const FleetSi
 
 void show_text(const Plan& plan, const CutCommandOptions& options, const FleetSize* size) {
   std::string out;
-  for (std::size_t i = 0; i < plan.specs.size(); ++i)
-    out += fmt::format("{:<32} {:>14}\n", plan.specs[i].name(), grouped(plan.manifest.parts[i].bytes));
-  out += fmt::format("{} parts, {} bytes ({}); the largest has {} bytes ({})\n", grouped(plan.specs.size()),
+  for (std::size_t i = 0; i < plan.manifest.parts.size(); ++i)
+    out += fmt::format("{:<32} {:>14}\n", plan.manifest.parts[i].spec.name(), grouped(plan.manifest.parts[i].bytes));
+  out += fmt::format("{} parts, {} bytes ({}); the largest has {} bytes ({})\n", grouped(plan.manifest.parts.size()),
                      grouped(plan.bytes), human({plan.bytes}), grouped(plan.largest), human({plan.largest}));
   if (size != nullptr)
     out += fmt::format(

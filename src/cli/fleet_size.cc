@@ -52,4 +52,23 @@ Result<FleetSize> fleet_size(const Graph& graph, const Manifest& manifest, Bytes
   return size;
 }
 
+Manifest planned_manifest(const Graph& graph, const CutOptions& options, std::string name) {
+  Manifest manifest;
+  manifest.model_name = std::move(name);
+  for (const PartSpec& spec : cut(graph, options))
+    manifest.parts.push_back({spec, {}, graph.find(spec.op)->weight_bytes(spec.units())});
+  return manifest;
+}
+
+Status check_fit(const Graph& graph, const Manifest* manifest, const CutOptions& options, std::size_t nodes,
+                 Bytes node_memory, Profile profile, const Budget& budget) {
+  Manifest planned;
+  if (manifest == nullptr) planned = planned_manifest(graph, options, "model");
+  MYRIAD_TRY(const CostSheet costs,
+             CostSheet::build(graph, manifest == nullptr ? planned : *manifest, profile, budget));
+  const auto offers = equal_nodes(nodes, node_memory);
+  MYRIAD_TRY([[maybe_unused]] const Placement placement, place(costs, offers));
+  return {};
+}
+
 }  // namespace myriad::cli

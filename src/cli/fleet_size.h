@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "model/graph.h"
+#include "part/cutter.h"
 #include "part/manifest.h"
 #include "proto/messages.h"
 
@@ -10,7 +11,7 @@ namespace myriad::cli {
 
 // What a node that does not exist yet is assumed to take before any part is loaded, and the share of its memory that a
 // controller keeps free.
-inline constexpr std::uint64_t kProcessBytes = std::uint64_t{12} << 20;
+inline constexpr std::uint64_t kProcessBytes = std::uint64_t{6} << 20;
 inline constexpr double kHeadroom = 0.05;
 
 struct FleetSize {
@@ -21,5 +22,12 @@ struct FleetSize {
 // too large for a node; invalid_argument (budget).
 Result<FleetSize> fleet_size(const Graph& graph, const Manifest& manifest, Bytes node_memory, Profile profile,
                              const Budget& budget);
+
+// Whether so many such nodes would hold the model, cut so (or as `manifest` says, if it is cut already). Errors:
+// does_not_fit, with the numbers and what would help; invalid_argument.
+Status check_fit(const Graph& graph, const Manifest* manifest, const CutOptions& options, std::size_t nodes,
+                 Bytes node_memory, Profile profile, const Budget& budget);
+// The manifest of a cut that is not made: without hashes.
+Manifest planned_manifest(const Graph& graph, const CutOptions& options, std::string name);
 
 }  // namespace myriad::cli

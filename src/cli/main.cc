@@ -54,6 +54,21 @@ void add_engine(CLI::App& app, EngineOptions& engine) {
   app.add_option("--threads", engine.threads, "of each process; default: its share of the usable cores")
       ->check(CLI::Range(0U, 1024U));
   app.add_option("--context", engine.context, "positions of one sequence; default: what the command needs");
+  app.add_option("--nodes", engine.nodes, "run on a private fleet of so many node processes; 0: in this process")
+      ->check(CLI::Range(0U, 4096U));
+  add_bytes(app, "--node-memory", "of each node of the private fleet; default 256MiB",
+            [&engine](Bytes b) { engine.node_memory = b; });
+}
+// What a fleet is asked to keep room for.
+void add_budget(CLI::App& app, Budget& budget) {
+  app.add_option("--context", budget.context, "positions of one sequence, prompt and answer together")
+      ->capture_default_str();
+  app.add_option("--sequences", budget.sequences, "that run at once")->capture_default_str();
+  app.add_option("--step-rows", budget.step_rows, "rows of one step: more make prompts faster and buffers larger")
+      ->capture_default_str();
+}
+void add_ready_fd(CLI::App& app, int& fd) {
+  app.add_option("--ready-fd", fd, "for whoever starts this process: a line of JSON is written there")->group("");
 }
 
 using Selected = std::function<int()>;
@@ -167,10 +182,111 @@ void add_cut(CLI::App& app, Selected& selected) {
   c->add_option("--context", o->context, "with --dry-run: positions of one sequence")->capture_default_str();
   c->add_option("--sequences", o->sequences, "with --dry-run: sequences at once")->capture_default_str();
   c->add_flag("--json", o->json, "as JSON");
+  c->add_option("--cut-seed", o->cut_seed, "at random places, drawn from this seed")->group("");
   c->callback([=, &selected] {
     if (out->count() == 0 && dry->count() == 0) throw CLI::RequiredError("--out (or --dry-run)");
     selected = [o] { return cut_command(*o); };
   });
+}
+
+void add_controller(CLI::App& app, Selected& selected) {
+  auto o = std::make_shared<ControllerCommandOptions>();
+  auto* c = add_command(app, selected, "controller", "keep track of a fleet's nodes and hand out a model's parts", o,
+                        controller_command);
+  c->add_option("CUT", o->cut_directory, "a directory that `myriad cut` made")->required();
+  c->add_option("--listen", o->listen,
+                "HOST[:PORT] for nodes, gateways and tools; port 7200 by default, 0: a free one; "
+                "* as host: every address")
+      ->capture_default_str();
+  c->add_option("--http-port", o->http_port, "that parts are fetched from")->capture_default_str();
+  c->add_option("--token-file", o->token_file, "the fleet's secret; `openssl rand -hex 32 > FILE` makes one")
+      ->required();
+  c->add_option("--nodes", o->nodes, "place the model when so many nodes are there; default: when no more come");
+  add_profile(*c, o->profile);
+  add_budget(*c, o->budget);
+  add_ready_fd(*c, o->ready_fd);
+}
+
+void add_node(CLI::App& app, Selected& selected) {
+  auto o = std::make_shared<NodeCommandOptions>();
+  auto* c = add_command(app, selected, "node", "be a node of a fleet", o, node_command);
+  c->add_option("--join", o->join, "HOST[:PORT] of the controller")->required();
+  c->add_option("--token-file", o->token_file, "the fleet's secret")->required();
+  add_bytes(*c, "--memory", "that this whole process may take; default 256MiB", [o](Bytes b) { o->memory = b; });
+  c->add_option("--store", o->store, "where parts are kept for the next start")->required()->type_name("DIR");
+  c->add_option("--parts", o->parts, "a directory with parts that are read instead of fetched; may be given often")
+      ->type_name("DIR");
+  c->add_option("--name", o->name, "unique in the fleet; default: one that is kept in the store");
+  c->add_option("--listen", o->listen, "HOST[:PORT] for other nodes and gateways; * as host: every address")
+      ->capture_default_str();
+  c->add_option("--advertise", o->advertise, "host that others reach this node at; default: what the controller sees");
+  c->add_option("--threads", o->threads, "default: the usable cores")->check(CLI::Range(0U, 1024U));
+  add_ready_fd(*c, o->ready_fd);
+}
+
+void add_gateway(CLI::App& app, Selected& selected) {
+  auto o = std::make_shared<GatewayCommandOptions>();
+  auto* c = add_command(app, selected, "gateway", "serve the OpenAI-compatible API for a fleet", o, gateway_command);
+  c->add_option("--join", o->join, "HOST[:PORT] of the controller")->required();
+  c->add_option("--token-file", o->token_file, "the fleet's secret")->required();
+  c->add_option("--http", o->http, "HOST[:PORT] to serve on; * as host: every address")->capture_default_str();
+  c->add_option("--api-key-file", o->api_key_file, "what clients must present as `Authorization: Bearer …`");
+  c->add_option("--cors-origin", o->cors_origins, "a web page that may use the API; may be given often");
+  add_ready_fd(*c, o->ready_fd);
+}
+
+CLI::Option* add_fleet_name(CLI::App& app, std::string& fleet) {
+  return app.add_option("--fleet", fleet, "its name on this machine")->capture_default_str();
+}
+
+void add_fleet(CLI::App& app, Selected& selected) {
+  CLI::App* fleet = app.add_subcommand("fleet", "a fleet of processes on this machine: up, status, kill, down");
+  fleet->require_subcommand(1);
+  fleet->footer(kExitCodes);
+  {
+    auto o = std::make_shared<FleetUpOptions>();
+    o->engine.nodes = 16;
+    auto* c = add_command(*fleet, selected, "up", "start one; returns when it is ready", o, fleet_up_command);
+    add_model(*c, o->engine.model);
+    c->add_option("--nodes", o->engine.nodes, "how many")->capture_default_str()->check(CLI::Range(1U, 4096U));
+    add_bytes(*c, "--node-memory", "of each node, enforced by the system; default 256MiB",
+              [o](Bytes b) { o->engine.node_memory = b; });
+    c->add_option("--http", o->http, "HOST[:PORT] of the API; port 0: a free one")->capture_default_str();
+    c->add_option("--api-key-file", o->api_key_file, "what clients must present as `Authorization: Bearer …`");
+    add_profile(*c, o->engine.profile);
+    add_budget(*c, o->budget);
+    c->add_option("--threads", o->engine.threads, "of each node; default: its share of the usable cores");
+    c->add_option("--name", o->name, "of the model in the API; default: its directory's");
+    c->add_flag("--local-parts", o->local_parts, "nodes read the cut model on this disk instead of fetching it");
+    add_fleet_name(*c, o->fleet);
+  }
+  {
+    auto o = std::make_shared<NamedFleetOptions>();
+    auto* c =
+        add_command(*fleet, selected, "status", "who is there, who holds what, what happened", o, fleet_status_command);
+    c->add_flag("--json", o->json, "as JSON");
+    add_fleet_name(*c, o->fleet);
+  }
+  {
+    auto o = std::make_shared<NamedFleetOptions>();
+    auto* c =
+        add_command(*fleet, selected, "kill", "end one process at once, as a power cut would", o, fleet_kill_command);
+    c->add_option("NODE", o->node, "its name in `myriad fleet status`; also controller or gateway")->required();
+    add_fleet_name(*c, o->fleet);
+  }
+  {
+    auto o = std::make_shared<NamedFleetOptions>();
+    auto* c = add_command(*fleet, selected, "down", "end all its processes", o, fleet_down_command);
+    add_fleet_name(*c, o->fleet);
+  }
+}
+
+// "fleet up"
+std::string called_name(const CLI::App& app) {
+  std::string name;
+  for (auto called = app.get_subcommands(); !called.empty(); called = called.front()->get_subcommands())
+    name += (name.empty() ? "" : " ") + called.front()->get_name();
+  return name;
 }
 
 int run_command_line(int argc, char** argv) {
@@ -186,6 +302,10 @@ int run_command_line(int argc, char** argv) {
   add_tokenize(app, selected);
   add_chat_format(app, selected);
   add_cut(app, selected);
+  add_fleet(app, selected);
+  add_controller(app, selected);
+  add_node(app, selected);
+  add_gateway(app, selected);
   if (argc > 1 && argv[1][0] != '-' &&
       app.get_subcommands([&](const CLI::App* c) { return c->get_name() == argv[1]; }).empty()) {
     fmt::print(stderr, "myriad: there is no command '{}'\nTry `myriad --help`.\n", argv[1]);
@@ -195,13 +315,12 @@ int run_command_line(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // help, version
-    const auto called = app.get_subcommands();
-    const std::string name = called.empty() ? "" : called.front()->get_name();
+    const std::string name = called_name(app);
     fmt::print(stderr, "myriad{}{}: {}\nTry `myriad{}{} --help`.\n", name.empty() ? "" : " ", name, e.what(),
                name.empty() ? "" : " ", name);
     return kUsage;
   }
-  const std::string name = app.get_subcommands().front()->get_name();
+  const std::string name = called_name(app);
   try {
     return selected();
   } catch (const std::bad_alloc&) {

@@ -5,12 +5,20 @@
 #include <algorithm>
 #include <fstream>
 
+#include "cli/cut_cache.h"
+#include "cli/fleet_report.h"
+#include "cli/fleet_size.h"
+#include "cli/local_fleet.h"
+#include "gateway/fleet_pipeline.h"
+#include "kernels/thread_pool.h"
+#include "net/ports.h"
 #include "plan/account.h"
 
 namespace myriad::cli {
 namespace {
 
 constexpr std::uint64_t kLogitsFrameBytes = kMaxFrameBytes - (std::uint64_t{1} << 20);
+constexpr Nanos kReadyLimit = std::chrono::seconds(30);
 
 class LocalSession final : public Session {
  public:
@@ -36,6 +44,54 @@ class LocalSession final : public Session {
   std::shared_ptr<LocalPipeline> pipeline_;  // reads the graph of model_, so it goes first
 };
 
+class FleetSession final : public Session {
+ public:
+  static Result<std::unique_ptr<Session>> open(const EngineOptions& options, ModelSource model, const Budget& budget) {
+    WantedCut wanted;
+    wanted.model = options.model;
+    wanted.name = model.name();
+    wanted.options.random_seed = options.cut_seed;
+    wanted.options.target_bytes = shared_target_bytes(model.graph(), options.nodes, options.node_memory);
+    MYRIAD_TRY_STATUS(check_fit(model.graph(), model.manifest(), wanted.options, options.nodes, options.node_memory,
+                                options.profile, budget));
+    LocalFleetOptions fleet;
+    MYRIAD_TRY(fleet.cut_directory, cached_cut(wanted));
+    fleet.cut_directory = std::filesystem::absolute(fleet.cut_directory);
+    fleet.nodes = options.nodes;
+    fleet.node_memory = options.node_memory;
+    fleet.profile = options.profile;
+    fleet.budget = budget;
+    fleet.threads = options.threads != 0
+                        ? options.threads
+                        : std::max<std::uint32_t>(1, static_cast<std::uint32_t>(usable_cores()) / options.nodes);
+    fleet.local_parts = true;
+    auto session = std::unique_ptr<FleetSession>(new FleetSession(std::move(model)));
+    MYRIAD_TRY(session->fleet_, LocalFleet::start(fleet));
+    FleetPipelineOptions pipeline;
+    MYRIAD_TRY(pipeline.controller, parse_endpoint(session->fleet_->state().controller, kControllerPort));
+    pipeline.token = session->fleet_->token();
+    pipeline.id = {fmt::format("session-{}", getpid())};
+    session->reactor_.start();
+    session->pipeline_ = std::make_shared<FleetPipeline>(session->reactor_, std::move(pipeline));
+    MYRIAD_TRY_STATUS(session->pipeline_->wait_ready(kReadyLimit));
+    return session;
+  }
+  [[nodiscard]] const ModelSource& model() const override { return model_; }
+  [[nodiscard]] std::shared_ptr<Pipeline> pipeline() const override { return pipeline_; }
+  [[nodiscard]] std::string account() const override {
+    const auto status = fleet_->status();
+    if (!status) return fmt::format("memory: {}\n", status.error().to_string());
+    return account_of_status(*status).value_or(std::string());
+  }
+
+ private:
+  explicit FleetSession(ModelSource model) : model_(std::move(model)) {}
+  ModelSource model_;
+  std::unique_ptr<LocalFleet> fleet_;
+  Reactor reactor_;
+  std::shared_ptr<FleetPipeline> pipeline_;  // goes before its reactor, and that before the fleet
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const EngineOptions& options, ModelSource model, Budget budget) {
@@ -44,6 +100,7 @@ Result<std::unique_ptr<Session>> Session::open(const EngineOptions& options, Mod
   if (options.cut_seed != 0 && model.manifest() != nullptr)
     return fail(Code::invalid_argument, "{} is cut already; --cut-seed is for Hugging Face directories",
                 model.directory().string());
+  if (options.nodes != 0) return FleetSession::open(options, std::move(model), budget);
   return LocalSession::open(options, std::move(model), budget);
 }
 

@@ -67,7 +67,7 @@ struct FleetPipeline::Impl : std::enable_shared_from_this<FleetPipeline::Impl> {
     };
     handlers.on_close = [weak](Connection&, const Error& why) {
       const auto me = weak.lock();
-      if (!me) return;
+      if (!me || me->closed) return;
       log(LogLevel::warning, "event=controller_lost reason={}", log_value(why.message));
       me->controller.reset();
       me->join_later();  // the data plane goes on with the placement that is known

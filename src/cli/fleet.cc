@@ -1,0 +1,184 @@
+// `myriad fleet up | status | kill | down`: a fleet of processes on this machine.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/cut_cache.h"
+#include "cli/exit_code.h"
+#include "cli/fleet_client.h"
+#include "cli/fleet_report.h"
+#include "cli/fleet_size.h"
+#include "cli/local_fleet.h"
+#include "cli/model_source.h"
+#include "kernels/thread_pool.h"
+#include "net/ports.h"
+#include "net/token_file.h"
+#include "plan/placement.h"
+
+namespace myriad::cli {
+namespace {
+
+constexpr auto kDownGrace = std::chrono::milliseconds(5000);
+
+Result<std::unique_ptr<FleetClient>> client_of(const FleetState& state) {
+  MYRIAD_TRY(Endpoint controller, parse_endpoint(state.controller, kControllerPort));
+  MYRIAD_TRY(std::string token, read_token_file(state.token_file));
+  return FleetClient::connect_to(std::move(controller), std::move(token));
+}
+
+std::string fleet_option(const std::string& fleet) {
+  return fleet == "default" ? "" : " --fleet " + fleet;
+}
+
+Status up(const FleetUpOptions& options) {
+  MYRIAD_TRY(const std::filesystem::path directory, fleet_directory(options.fleet));
+  if (const auto state = read_state(options.fleet); state && state->running() != 0) {
+    MYRIAD_TRY([[maybe_unused]] const auto claimed, claim_fleet_directory(options.fleet));  // says that it runs
+  }
+  MYRIAD_TRY_STATUS(check_budget(options.budget));
+  if (!options.http.empty()) MYRIAD_TRY_STATUS(check_port_free(options.http, kGatewayHttpPort));
+  WantedCut wanted;
+  wanted.model = options.engine.model;
+  {
+    MYRIAD_TRY(const ModelSource model, ModelSource::open(options.engine.model));
+    wanted.name = options.name.empty() ? model.name() : options.name;
+    if (model.manifest() != nullptr && wanted.name != model.name())
+      return fail(Code::invalid_argument, "{} was cut under the name '{}'; --name is for Hugging Face directories",
+                  options.engine.model.string(), model.name());
+    wanted.options.target_bytes = shared_target_bytes(model.graph(), options.engine.nodes, options.engine.node_memory);
+    MYRIAD_TRY_STATUS(check_fit(model.graph(), model.manifest(), wanted.options, options.engine.nodes,
+                                options.engine.node_memory, options.engine.profile, options.budget));
+    // The context that the model was trained for is a limit of sense, not of the program.
+    if (options.budget.context > model.config().max_positions && model.config().max_positions != 0)
+      complain("fleet up", fmt::format("warning: a context of {} goes beyond the {} positions that this model was "
+                                       "trained for",
+                                       options.budget.context, model.config().max_positions));
+    const auto tokenizer = model.tokenizer();
+    if (!options.http.empty() && !tokenizer) return std::unexpected(tokenizer.error());
+  }
+  LocalFleetOptions fleet;
+  MYRIAD_TRY(fleet.cut_directory, cached_cut(wanted));
+  fleet.cut_directory = std::filesystem::absolute(fleet.cut_directory);
+  fleet.fleet = options.fleet;
+  fleet.nodes = options.engine.nodes;
+  fleet.node_memory = options.engine.node_memory;
+  fleet.profile = options.engine.profile;
+  fleet.budget = options.budget;
+  fleet.threads = options.engine.threads != 0
+                      ? options.engine.threads
+                      : std::max<std::uint32_t>(1, static_cast<std::uint32_t>(usable_cores()) / options.engine.nodes);
+  fleet.local_parts = options.local_parts;
+  fleet.http = options.http;
+  fleet.api_key_file = options.api_key_file;
+  const auto began = std::chrono::steady_clock::now();
+  fmt::print(stderr, "starting {} nodes of {} …\n", fleet.nodes, human(fleet.node_memory));
+  MYRIAD_TRY(const std::unique_ptr<LocalFleet> running, LocalFleet::start(fleet));
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  MYRIAD_TRY(const std::string status, running->status());
+  MYRIAD_TRY(const std::string account, account_of_status(status));
+  const FleetState& state = running->state();
+  const std::string suffix = fleet_option(options.fleet);
+  fmt::print("{}\nfleet '{}' is ready after {:.1f} s: {} on {} nodes of {}\n", account, options.fleet, seconds,
+             state.model, fleet.nodes, human(fleet.node_memory));
+  if (!state.url.empty())
+    fmt::print(
+        "API at {}/v1. Try:\n"
+        "  curl -N {}/v1/completions -H 'Content-Type: application/json' \\\n"
+        "       -d '{{\"model\": \"{}\", \"prompt\": \"In the beginning\", \"max_tokens\": 32, \"stream\": true}}'\n",
+        state.url, state.url, state.model);
+  fmt::print("  myriad fleet status{}\n  myriad fleet kill n0{}\n  myriad fleet down{}\nlogs in {}\n", suffix, suffix,
+             suffix, (state.directory / "logs").string());
+  return {};
+}
+
+std::string process_lines(const FleetState& state) {
+  std::string out;
+  for (const auto& p : state.processes)
+    if (!is_running(p.id))
+      out += fmt::format("{} (process {}) has ended; its log is {}\n", p.name, p.id.pid, p.log.string());
+  return out;
+}
+
+Status status(const NamedFleetOptions& options) {
+  MYRIAD_TRY(const FleetState state, read_state(options.fleet));
+  if (state.running() == 0)
+    return fail(Code::unavailable,
+                "the fleet '{}' is not running any more: none of its {} processes is; logs are in {}", options.fleet,
+                state.processes.size(), (state.directory / "logs").string());
+  auto client = client_of(state);
+  if (!client)
+    return std::unexpected(std::move(client).error().within(
+        fmt::format("{} of {} processes of the fleet '{}' run, but its controller cannot be asked", state.running(),
+                    state.processes.size(), options.fleet)));
+  MYRIAD_TRY(const std::string json, (*client)->status());
+  if (!options.json) {
+    MYRIAD_TRY(const std::string text, status_text(json));
+    if (!state.url.empty()) fmt::print("API {}/v1\n", state.url);
+    fmt::print("{}{}", text, process_lines(state));
+    return {};
+  }
+  auto all = nlohmann::ordered_json::parse(json, nullptr, false);
+  if (!all.is_object()) return fail(Code::corrupt, "the controller's status is not JSON");
+  all["fleet"] = options.fleet;
+  all["controller"] = state.controller;
+  all["url"] = state.url;
+  all["processes"] = nlohmann::ordered_json::array();
+  for (const auto& p : state.processes)
+    all["processes"].push_back({{"role", p.role},
+                                {"name", p.name},
+                                {"pid", p.id.pid},
+                                {"running", is_running(p.id)},
+                                {"port", p.port},
+                                {"log", p.log.string()}});
+  fmt::print("{}\n", all.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  return {};
+}
+
+// At once, as a power cut would: nothing is said to anybody.
+Status kill_node(const NamedFleetOptions& options) {
+  MYRIAD_TRY(const FleetState state, read_state(options.fleet));
+  const auto at = std::find_if(state.processes.begin(), state.processes.end(),
+                               [&](const auto& p) { return p.name == options.node; });
+  if (at == state.processes.end()) {
+    std::string names;
+    for (const auto& p : state.processes) names += (names.empty() ? "" : ", ") + p.name;
+    return fail(Code::unavailable, "the fleet '{}' has no process named {}; it has {}", options.fleet, options.node,
+                names);
+  }
+  if (!kill_now(at->id)) return fail(Code::unavailable, "{} (process {}) has ended already", options.node, at->id.pid);
+  fmt::print("{} (process {}) was killed\n", options.node, at->id.pid);
+  return {};
+}
+
+Status down(const NamedFleetOptions& options) {
+  MYRIAD_TRY(const FleetState state, read_state(options.fleet));
+  const std::size_t running = state.running();
+  if (running != 0)
+    if (auto client = client_of(state)) (void)(*client)->shutdown();  // the signals below end whoever does not hear it
+  std::vector<ProcessId> ids;
+  for (const auto& p : state.processes) ids.push_back(p.id);
+  stop_all(ids, kDownGrace);
+  if (state.running() != 0)
+    return fail(Code::busy, "{} processes of the fleet '{}' could not be ended", state.running(), options.fleet);
+  std::error_code ec;
+  std::filesystem::remove_all(state.directory, ec);
+  fmt::print("fleet '{}' is down; {} processes ended\n", options.fleet, running);
+  return {};
+}
+
+}  // namespace
+
+int fleet_up_command(const FleetUpOptions& options) {
+  return finish("fleet up", up(options));
+}
+int fleet_status_command(const NamedFleetOptions& options) {
+  return finish("fleet status", status(options));
+}
+int fleet_kill_command(const NamedFleetOptions& options) {
+  return finish("fleet kill", kill_node(options));
+}
+int fleet_down_command(const NamedFleetOptions& options) {
+  return finish("fleet down", down(options));
+}
+
+}  // namespace myriad::cli

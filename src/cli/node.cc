@@ -1,0 +1,52 @@
+// `myriad node`: one node of a fleet.
+#include "node/node.h"
+
+#include <unistd.h>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "cli/service.h"
+#include "control/fleet.h"
+#include "net/ports.h"
+#include "net/token_file.h"
+
+namespace myriad::cli {
+namespace {
+
+Status serve(const NodeCommandOptions& options, StopSignal& stop) {
+  NodeOptions node;
+  MYRIAD_TRY(node.controller, parse_endpoint(options.join, kControllerPort));
+  MYRIAD_TRY(node.token, read_token_file(options.token_file));
+  std::error_code ec;
+  std::filesystem::create_directories(options.store, ec);
+  if (ec) return fail(Code::io, "--store {}: cannot create the directory: {}", options.store.string(), ec.message());
+  node.id = {options.name};
+  if (options.name.empty()) {
+    MYRIAD_TRY(node.id, persistent_node_id(options.store));
+  }
+  MYRIAD_TRY_STATUS(check_node_id(node.id));
+  MYRIAD_TRY(node.listen, parse_endpoint(options.listen, 0));
+  node.memory = options.memory;
+  node.store = options.store;
+  node.local_parts = options.parts;
+  node.advertise = options.advertise;
+  node.threads = options.threads;
+  const std::string id = node.id.value;
+  log_configure(log_level_from_environment(LogLevel::warning), "node=" + id);
+  MYRIAD_TRY(const std::unique_ptr<Node> running, Node::start(std::move(node), [] { StopSignal::request(); }));
+  report_ready(options.ready_fd, fmt::format("{{\"name\": \"{}\", \"port\": {}}}", id, running->port()),
+               fmt::format("node {} listens on port {} and joins {}", id, running->port(), options.join));
+  stop.wait();
+  return {};
+}
+
+}  // namespace
+
+int node_command(const NodeCommandOptions& options) {
+  keep_heap_small();
+  StopSignal stop;
+  return finish_service("node", options.ready_fd, serve(options, stop));
+}
+
+}  // namespace myriad::cli

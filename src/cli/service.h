@@ -1,0 +1,32 @@
+// What the processes that run for long (controller, gateway, node) have in common: they say when they are ready, and
+// they end on SIGTERM or SIGINT.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/error.h"
+
+namespace myriad::cli {
+
+// Made before any thread is started, so that the signals wait for wait().
+class StopSignal {
+ public:
+  StopSignal();
+  // Blocks until SIGTERM, SIGINT or request().
+  void wait();
+  // Whether one of them has come, without waiting.
+  [[nodiscard]] bool pending() const;
+  // From any thread.
+  static void request();
+};
+
+// Tells whoever started this process by `--ready-fd`; without it (fd < 0) a line on standard output for people.
+void report_ready(int fd, const std::string& json, const std::string& sentence);
+// finish() for a service: an error is told to the starter too.
+int finish_service(const std::string& command, int ready_fd, const Status& status);
+
+// Keeps a small process small: one heap for all threads, and what is freed goes back to the system.
+void keep_heap_small();
+
+}  // namespace myriad::cli
