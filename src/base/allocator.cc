@@ -16,4 +16,10 @@ void bound_allocator() {
 #endif
 }
 
+void trim_allocator() {
+#if defined(__GLIBC__)
+  ::malloc_trim(0);
+#endif
+}
+
 }  // namespace myriad

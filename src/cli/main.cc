@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "base/allocator.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 
@@ -336,6 +337,7 @@ int run_command_line(int argc, char** argv) {
 }  // namespace myriad::cli
 
 int main(int argc, char** argv) {
+  myriad::bound_allocator();
   myriad::log_configure(myriad::log_level_from_environment(myriad::LogLevel::warning), "");
   return myriad::cli::run_command_line(argc, argv);
 }

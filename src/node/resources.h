@@ -12,8 +12,9 @@ namespace myriad {
 // Resident bytes of this process now (/proc/self/statm), 0 if the system does not say.
 Bytes resident_bytes();
 
-// Weight bytes a second that the bf16 product streams from memory, on all threads of the pool; takes about 30 ms and 16
-// MiB.
+// Weight bytes a second that the bf16 product streams, on all threads of the pool: the best of 16 rounds (about 30 ms;
+// neighbours on the same machine only make rounds slower), times the CPU quota if this process has one. Takes 8 MiB for
+// that time.
 std::uint64_t measure_speed(const Kernels& kernels, ThreadPool& pool);
 
 }  // namespace myriad
