@@ -31,6 +31,7 @@
 #include "base/log.h"
 #include "control/event_log.h"
 #include "part/manifest.h"
+#include "plan/pace.h"
 #include "plan/placement.h"
 #include "proto/messages.h"
 
@@ -206,6 +207,8 @@ class Fleet {
   std::unordered_set<std::uint64_t> watchers_;
   std::map<NodeId, std::uint64_t> graveyard_;  // incarnations of the forgotten
   std::optional<Plan> plan_;
+  Pace pace_;           // expected of the present plan
+  std::string remark_;  // a sentence on it, or nothing
   Epoch epoch_;
   Epoch newest_known_;  // to anybody
 

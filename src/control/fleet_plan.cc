@@ -2,13 +2,15 @@
 #include <algorithm>
 
 #include "control/fleet.h"
-#include "plan/advice.h"
+#include "plan/pace.h"
 
 namespace myriad {
 namespace {
 
 constexpr std::size_t kPartsNamed = 3;
 constexpr std::size_t kNodesNamed = 3;
+constexpr std::uint64_t kRemarkLimit =
+    2'000'000;  // parts times nodes, beyond which trials would hold the controller up
 
 std::string clipped_reason(std::string text) {
   if (text.size() > kMaxTextBytes) text.resize(kMaxTextBytes);
@@ -207,6 +209,15 @@ void Fleet::commit(Placement placement, std::string_view why) {
   ++changes_;
   log_event(LogLevel::info, fmt::format("epoch {}: {} parts on {} nodes, {} stages ({})", epoch_.value,
                                         plan_->placement.owner.size(), owners, plan_->placement.stages.size(), why));
+  const std::vector<NodeOffer> nodes = offers();
+  pace_ = pace_of(costs_, plan_->placement, nodes);
+  remark_.clear();
+  if (multiply_saturating(plan_->placement.owner.size(), nodes.size()) <= kRemarkLimit) {
+    if (auto remark = fewer_would_be_faster(costs_, plan_->placement, nodes)) {
+      log_event(LogLevel::info, *remark);
+      remark_ = std::move(*remark);
+    }
+  }
   for (auto& [id, member] : members_) {
     if (!alive(member)) continue;
     member.restarted = false;

@@ -96,6 +96,13 @@ std::string Fleet::status_json(Nanos now) const {
       stages.push_back(
           {{"lead", plan_->placement.nodes[stage.lead].value}, {"first_half", stage.first}, {"last_half", stage.last}});
   status["stages"] = std::move(stages);
+  if (plan_) {
+    status["estimate"] = {{"compute_ms", pace_.compute_seconds * 1e3},
+                          {"hops", pace_.hops},
+                          {"rounds", pace_.rounds},
+                          {"token_ms", pace_.seconds() * 1e3}};
+    if (!remark_.empty()) status["remark"] = remark_;
+  }
   status["watchers"] = watchers_.size();
 
   Json events = Json::array();

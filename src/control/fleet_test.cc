@@ -393,6 +393,9 @@ TEST(Fleet, StatusNamesWhatAPersonAsksFor) {
   std::uint64_t bytes = 0;
   for (const auto& n : status["nodes"]) bytes += n["account"]["parts"].get<std::uint64_t>();
   EXPECT_EQ(bytes, w.fleet->costs().part_bytes());
+  // How long a token should take, and that fewer nodes would do.
+  EXPECT_EQ(status["estimate"]["hops"], 2);
+  EXPECT_GT(status["estimate"]["compute_ms"], 0.0);
 }
 
 TEST(Fleet, ForgetsTheLongLostButNotTheirIncarnations) {

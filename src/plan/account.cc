@@ -137,6 +137,7 @@ void CostSheet::price() {
         budget_.sequences, add_saturating(t.fixed, multiply_saturating(budget_.context, t.per_position)));
     const double used = cost.role == OpRole::embed ? 0 : 1 - std::pow(t.probability_base, budget_.sequences);
     cost.work = used * static_cast<double>(cost.part_bytes);
+    cost.single_work = cost.role == OpRole::embed ? 0 : (1 - t.probability_base) * static_cast<double>(cost.part_bytes);
     part_bytes_ = add_saturating(part_bytes_, cost.part_bytes);
     state_bytes_ = add_saturating(state_bytes_, cost.state_bytes);
   }

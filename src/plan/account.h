@@ -59,6 +59,7 @@ struct PartCost {
   // 1 - (1 - top_k/experts)^sequences that somebody chose it, embedding rows with nothing, everything else whole. Pace
   // is set by this.
   double work = 0;
+  double single_work = 0;  // the same for one sequence
   Half half = 0;
   OpRole role = OpRole::embed;
   bool lead =
