@@ -41,7 +41,14 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
   Nanos success_at{};
   std::optional<Error> probe_error;
 
-  WorkQueue deliveries;  // events, in order, on this thread
+  // Events, in order, on a thread of their own. Gone (and its thread joined) before this object can be.
+  std::mutex queue_mutex;
+  std::unique_ptr<WorkQueue> deliveries = std::make_unique<WorkQueue>();
+
+  void post(std::function<void()> work) {
+    const std::lock_guard lock(queue_mutex);
+    if (deliveries) deliveries->post(std::move(work));
+  }
 
   Impl(std::shared_ptr<Pipeline> p, Options o)
       : pipeline(std::move(p)), options(o), batcher(BatcherLimits{}, random_high_bits()) {}
@@ -52,7 +59,7 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
       const bool last = !std::holds_alternative<TokenEvent>(event);
       const auto it = listeners.find(id);
       if (it == listeners.end()) continue;
-      deliveries.post([listener = it->second, event = std::move(event)] { listener(event); });
+      post([listener = it->second, event = std::move(event)] { listener(event); });
       if (last) listeners.erase(it);
     }
     if (auto released = batcher.take_released(); !released.empty()) pipeline->release(std::move(released));
@@ -64,7 +71,7 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
       pipeline->submit(std::move(*step), [self = shared_from_this(), number](Result<StepReply> reply) {
         // on the pipeline's thread; the work is done on ours, so that a pipeline that answers inside submit() cannot
         // meet our lock
-        self->deliveries.post([self, number, reply = std::make_shared<Result<StepReply>>(std::move(reply))] {
+        self->post([self, number, reply = std::make_shared<Result<StepReply>>(std::move(reply))] {
           const std::lock_guard lock(self->mutex);
           --self->submitted;
           if (reply->has_value()) {
@@ -103,12 +110,35 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
 };
 
 Generator::Generator(std::shared_ptr<Pipeline> pipeline, Options options)
-    : impl_(std::make_shared<Impl>(std::move(pipeline), options)) {}
+    : impl_(std::make_shared<Impl>(std::move(pipeline), options)) {
+  // A new placement is probed at once, so that readiness need not wait for somebody to ask.
+  const auto probe = [weak = std::weak_ptr(impl_)] {
+    const auto impl = weak.lock();
+    if (!impl) return;
+    impl->post([weak] {
+      const auto self = weak.lock();
+      if (!self) return;
+      const std::lock_guard lock(self->mutex);
+      const auto info = self->pipeline->info();
+      if (info && info->epoch != self->probed && self->probe == 0 && !self->stopping) self->start_probe();
+    });
+  };
+  impl_->pipeline->on_change(probe);
+  probe();
+}
 
 Generator::~Generator() {
-  std::unique_lock lock(impl_->mutex);
-  impl_->stopping = true;
-  impl_->idle.wait(lock, [&] { return impl_->submitted == 0; });
+  impl_->pipeline->on_change({});
+  {
+    std::unique_lock lock(impl_->mutex);
+    impl_->stopping = true;
+    impl_->idle.wait(lock, [&] { return impl_->submitted == 0; });
+  }
+  std::unique_ptr<WorkQueue> last;
+  {
+    const std::lock_guard lock(impl_->queue_mutex);
+    last = std::move(impl_->deliveries);
+  }
 }
 
 Result<std::uint64_t> Generator::start(GenerationRequest request, OnEvent on_event) {

@@ -28,6 +28,9 @@ class Pipeline {
   virtual void release(std::vector<SequenceId> sequences) = 0;
   // Errors: unavailable, with the reason, while there is no whole fleet behind it.
   [[nodiscard]] virtual Result<PipelineInfo> info() const = 0;
+  // `changed` is called, from a thread of the pipeline's own, whenever info() may say something else. A pipeline that
+  // never changes never calls it.
+  virtual void on_change(std::function<void()> changed) { (void)changed; }
 };
 
 // Blocks until the reply is there. For the command line.

@@ -35,6 +35,7 @@ struct FleetPipeline::Impl : std::enable_shared_from_this<FleetPipeline::Impl> {
   mutable std::condition_variable changed;
   PlanUpdate plan;
   bool joined = false, closed = false;
+  std::function<void()> on_change;
   std::optional<Error> refused;                            // why the controller would not have us
   std::unordered_map<std::uint64_t, std::uint64_t> calls;  // step -> the pool's call
 
@@ -107,13 +108,16 @@ struct FleetPipeline::Impl : std::enable_shared_from_this<FleetPipeline::Impl> {
     for (const auto& lost : update.lost)
       peers.drop(lost, fmt::format("the controller says that node {} is lost", lost.value));
     peers.keep_only(update.nodes);
+    std::function<void()> listener;
     {
       const std::lock_guard lock(mutex);
       plan = std::move(update);
       joined = true;
       refused.reset();
+      listener = on_change;
     }
     changed.notify_all();
+    if (listener) listener();
   }
 
   // With the lock held.
@@ -211,6 +215,11 @@ Result<PipelineInfo> FleetPipeline::info() const {
   const PlanUpdate& p = impl_->plan;
   return PipelineInfo{p.model_name, p.vocabulary, static_cast<std::uint32_t>(p.stages.size()),
                       p.profile,    p.budget,     p.epoch};
+}
+
+void FleetPipeline::on_change(std::function<void()> changed) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->on_change = std::move(changed);
 }
 
 PlanUpdate FleetPipeline::plan() const {

@@ -28,6 +28,7 @@ class FleetPipeline final : public Pipeline {
   void cancel(std::uint64_t step) override;
   void release(std::vector<SequenceId> sequences) override;
   [[nodiscard]] Result<PipelineInfo> info() const override;
+  void on_change(std::function<void()> changed) override;
 
   // The controller's last word; none yet: FleetState::waiting and a reason.
   [[nodiscard]] PlanUpdate plan() const;
