@@ -55,7 +55,7 @@ Result<std::size_t> PartExecutor::slot_of(SequenceId sequence, bool first) {
     return fail(Code::not_found, "sequence {:x} has no attention state here; the request must start again",
                 sequence.value);
   if (free_slots_.empty())
-    return fail(Code::limit,
+    return fail(Code::busy,
                 "no room for another sequence: {} run already; wait, or give the fleet a larger --sequences",
                 budget_.sequences);
   const std::size_t slot = free_slots_.back();

@@ -36,8 +36,8 @@ class PartExecutor {
   [[nodiscard]] std::uint64_t state_bytes() const { return state_bytes_; }
 
   // One item of a round on part `index`. Errors name the part: not_found (no such part here, or no such sequence),
-  // limit (no room for another sequence or position), stale (a position other than the next, or a released sequence),
-  // and those of PartRunner.
+  // busy (no room for another sequence), limit (nor for another position), stale (a position other than the next, or a
+  // released sequence), and those of PartRunner.
   Result<Activation> run(std::uint32_t index, std::span<const Activation* const> inputs,
                          std::span<const std::uint16_t> rows, HeadWant want, std::span<const SequenceRows> sequences,
                          std::span<const std::int32_t> tokens);

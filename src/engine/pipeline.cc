@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <future>
 
+#include "proto/frame_rows.h"
+
 namespace myriad {
 
 Result<StepReply> run_step(Pipeline& pipeline, Step step) {
@@ -18,7 +20,7 @@ Status run_logits(Pipeline& pipeline, const SequenceRun& main, std::span<const S
   if (main.tokens.size() > info.budget.context)
     return fail(Code::limit, "{} tokens; the context budget is {} positions: raise --context", main.tokens.size(),
                 info.budget.context);
-  chunk = std::clamp<std::uint32_t>(chunk, 1, info.budget.step_rows);
+  chunk = std::clamp<std::uint32_t>(chunk, 1, std::min(info.budget.step_rows, logit_rows(info.vocabulary)));
   std::uint64_t number = 0;
   std::vector<std::size_t> at(others.size(), 0);
   Status status;

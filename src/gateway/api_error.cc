@@ -22,6 +22,7 @@ ApiError api_error_of(const Error& error) {
     case Code::unavailable:
     case Code::does_not_fit:
     case Code::cancelled:
+    case Code::stale:
       return {503, text, "server_error", {}, "service_unavailable", 5};
     case Code::deadline:
       return {504, text, "server_error", {}, "deadline_exceeded", {}};
