@@ -168,6 +168,26 @@ struct CheckpointBuilder {
   std::shared_ptr<ShardFiles> files;
   bool has_index = false;
 
+  // The files' headers have the last word on types: one matrix in F32 makes the trunk F32 (BF16 ones are widened, which
+  // is exact), whatever the config's `dtype` says. What is handed on says so too, since whoever reads it has no
+  // headers.
+  void trust_headers() {
+    if (out.config_.trunk_dtype == DType::f32) return;
+    const auto is_f32_matrix = [](const TensorInfo& t) {
+      return t.type == StorageType::f32 && t.name.find("conv1d") == std::string_view::npos && t.shape.size() == 2 &&
+             t.shape[0] > 1 && t.shape[1] > 1 && t.name.ends_with(".weight");
+    };
+    if (std::none_of(out.tensors_.begin(), out.tensors_.end(), is_f32_matrix)) return;
+    out.config_.trunk_dtype = DType::f32;
+    auto json = nlohmann::ordered_json::parse(out.config_json_);
+    auto& text = json.contains("text_config") ? json["text_config"] : json;
+    for (auto* object : {&json, &text}) {
+      object->erase("torch_dtype");
+      (*object)["dtype"] = "float32";
+    }
+    out.config_json_ = json.dump(1);
+  }
+
   Status list_shards() {
     const fs::path& dir = out.directory_;
     std::vector<std::string> names;
@@ -347,6 +367,7 @@ Result<Checkpoint> Checkpoint::open(const fs::path& dir) {
   MYRIAD_TRY_STATUS(builder.read_headers());
   MYRIAD_TRY_STATUS(builder.check_index());
   MYRIAD_TRY_STATUS(builder.check_extra_layers());
+  builder.trust_headers();
   builder.out.files_ = std::move(builder.files);
   return std::move(builder.out);
 }

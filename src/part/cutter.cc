@@ -118,26 +118,26 @@ class PartBuilder {
         *std::find_if(op_.matrices.begin(), op_.matrices.end(), [&](const auto& m) { return m.role == role; });
     const std::size_t total = static_cast<std::size_t>(term.rows_per_unit) * op_.extent + term.rows;
     MYRIAD_TRY(const MatrixSource source, open(tensor_name(role), total, term.k, e.dtype));
-    return pack_rows(source, static_cast<std::size_t>(term.rows_per_unit) * spec_.begin, e.rows, target);
+    return pack_rows(source, e.dtype, static_cast<std::size_t>(term.rows_per_unit) * spec_.begin, e.rows, target);
   }
 
   Result<MatrixSource> open(const std::string& name, std::size_t rows, std::size_t k, DType dtype) {
     MYRIAD_TRY(MatrixSource source, checkpoint_.matrix(name, rows, k));
-    if (source.dtype() != dtype)
+    if (source.dtype() != dtype && !(dtype == DType::f32 && source.dtype() == DType::bf16))
       return fail(Code::unsupported, "cutting {}: tensor {} is stored as {}, the config says {}", spec_.name(), name,
                   dtype_name(source.dtype()), dtype_name(dtype));
     return source;
   }
 
   // Rows [first, first + rows) of a matrix into tiles, a bounded number of rows at a time.
-  static Status pack_rows(const MatrixSource& source, std::size_t first, std::size_t rows,
+  static Status pack_rows(const MatrixSource& source, DType dtype, std::size_t first, std::size_t rows,
                           std::span<std::byte> target) {
-    const std::size_t k = source.cols(), tile = tile_bytes(source.dtype(), k);
+    const std::size_t k = source.cols(), tile = tile_bytes(dtype, k);
     const std::size_t step = std::max<std::size_t>(kTileRows, kReadBytes / (4 * k) / kTileRows * kTileRows);
     for (std::size_t r = 0; r < rows; r += step) {
       const std::size_t n = std::min(step, rows - r);
       const auto out = target.subspan(r / kTileRows * tile, tiles_for(n) * tile);
-      switch (source.dtype()) {
+      switch (dtype) {
         case DType::bf16: {
           std::vector<std::uint16_t> w(n * k);
           MYRIAD_TRY_STATUS(source.read_rows_bf16(first + r, first + r + n, w));
@@ -146,7 +146,7 @@ class PartBuilder {
         }
         case DType::f32: {
           std::vector<float> w(n * k);
-          MYRIAD_TRY_STATUS(source.read_rows_f32(first + r, first + r + n, w));
+          MYRIAD_TRY_STATUS(source.read_rows_widened(first + r, first + r + n, w));
           pack_f32(w.data(), n, k, out);
           break;
         }
@@ -172,14 +172,14 @@ class PartBuilder {
       const std::size_t row = (spec_.begin + h) * per_head;
       const auto out = target.subspan(h * one, one);
       if (static_cast<MatrixRole>(e.role) == MatrixRole::v_b) {
-        MYRIAD_TRY_STATUS(pack_rows(source, row + mla.qk_nope_dim, mla.v_dim, out));
+        MYRIAD_TRY_STATUS(pack_rows(source, e.dtype, row + mla.qk_nope_dim, mla.v_dim, out));
       } else if (e.dtype == DType::bf16) {
         MYRIAD_TRY_STATUS(transposed<std::uint16_t>(
             mla.qk_nope_dim, rank, [&](auto in) { return source.read_rows_bf16(row, row + mla.qk_nope_dim, in); },
             [&](const std::uint16_t* w) { pack_bf16(w, rank, mla.qk_nope_dim, out); }));
       } else {
         MYRIAD_TRY_STATUS(transposed<float>(
-            mla.qk_nope_dim, rank, [&](auto in) { return source.read_rows_f32(row, row + mla.qk_nope_dim, in); },
+            mla.qk_nope_dim, rank, [&](auto in) { return source.read_rows_widened(row, row + mla.qk_nope_dim, in); },
             [&](const float* w) { pack_f32(w, rank, mla.qk_nope_dim, out); }));
       }
     }
