@@ -18,7 +18,7 @@ namespace myriad {
 
 inline constexpr std::size_t kMaxHeaderBytes = std::size_t{16} << 10;
 inline constexpr std::size_t kMaxPipelinedBytes = std::size_t{32} << 10;  // read ahead while a request is served
-inline constexpr std::size_t kMaxBodyBytesInMemory = std::size_t{40}
+inline constexpr std::size_t kMaxBodyBytesInMemory = std::size_t{32}
                                                      << 20;  // request bodies of all connections together
 inline constexpr std::size_t kMaxQueuedStreamBytes = std::size_t{512} << 10;  // produced, not yet taken by the client
 inline constexpr std::size_t kHttpThreadStack = std::size_t{512} << 10;
