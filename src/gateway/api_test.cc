@@ -379,6 +379,15 @@ TEST_F(Api, RefusedRequestsNeverReachTheBackend) {
   EXPECT_EQ(client.response().status, 200) << "all on one connection, which is still good";
   EXPECT_EQ(backend_.requests().size(), 1U);
 
+  // What `curl -d` says of JSON, and what a web page may say without asking.
+  const auto form = [&](std::string_view more) {
+    return ask(
+        fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\n{}Content-Type: "
+                    "application/x-www-form-urlencoded\r\nContent-Length: 14\r\n\r\n{{\"prompt\":\"x\"}}",
+                    more));
+  };
+  EXPECT_EQ(form("").status, 200);
+  EXPECT_EQ(form("Origin: http://elsewhere.example\r\n").status, 415);
   expect_error(
       ask("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}"), 415,
       "unsupported_media_type");
