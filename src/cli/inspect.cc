@@ -91,12 +91,12 @@ void show_cut(const Manifest& manifest, bool json) {
 
 int inspect_command(const InspectOptions& options) {
   if (is_cut_directory(options.model)) {
-    const auto manifest = read_manifest(options.model);
-    if (!manifest) return report("inspect", manifest.error());
-    show_cut(*manifest, options.json);
+    const auto source = ModelSource::open(options.model);
+    if (!source) return report("inspect", source.error());
+    show_cut(*source->manifest(), options.json);
     return kDone;
   }
-  const auto checkpoint = Checkpoint::open(options.model);
+  const auto checkpoint = open_checkpoint(options.model);
   if (!checkpoint) return report("inspect", checkpoint.error());
   const Inventory inventory = take_inventory(*checkpoint);
   const std::string text = options.json ? inventory_json(inventory) : inventory_text(inventory);

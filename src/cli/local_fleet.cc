@@ -190,10 +190,7 @@ Status check_port_free(const std::string& endpoint, std::uint16_t default_port) 
   Reactor reactor;
   const auto open = Listener::open(reactor, at, "-----------------", Hello{Role::tool, {"probe"}, 1}, {}, {});
   if (open) return {};
-  return fail(Code::unavailable,
-              "{} cannot be listened on ({}); end what listens there, or choose another with --http, "
-              "such as --http 127.0.0.1:0 for a free one",
-              at.to_string(), open.error().message);
+  return fail(Code::unavailable, "{}, such as a free one: --http 127.0.0.1:0", open.error().message);
 }
 
 }  // namespace myriad::cli

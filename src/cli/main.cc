@@ -6,8 +6,8 @@
 #include <functional>
 #include <new>
 
-#include "base/log.h"
 #include "base/allocator.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 

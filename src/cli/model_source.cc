@@ -13,6 +13,13 @@ bool there_is(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
+// See open_checkpoint.
+template <class T>
+Result<T> blame_file(Result<T> result) {
+  if (!result && result.error().code == Code::limit) result.error().code = Code::unsupported;
+  return result;
+}
+
 }  // namespace
 
 bool is_cut_directory(const std::filesystem::path& directory) {
@@ -32,14 +39,14 @@ Result<ModelSource> ModelSource::open(const std::filesystem::path& directory) {
   ModelSource source;
   source.directory_ = directory;
   if (is_cut_directory(directory)) {
-    MYRIAD_TRY(source.manifest_, read_manifest(directory));
+    MYRIAD_TRY(source.manifest_, blame_file(read_manifest(directory)));
     source.name_ = source.manifest_->model_name;
-    MYRIAD_TRY(const ModelConfig config, parse_config(source.manifest_->config_json));
+    MYRIAD_TRY(const ModelConfig config, blame_file(parse_config(source.manifest_->config_json)));
     MYRIAD_TRY(Graph graph, Graph::build(config));
     source.graph_ = std::make_unique<Graph>(std::move(graph));
     return source;
   }
-  MYRIAD_TRY(Checkpoint checkpoint, Checkpoint::open(directory));
+  MYRIAD_TRY(Checkpoint checkpoint, open_checkpoint(directory));
   source.name_ = model_name_of(directory);
   MYRIAD_TRY(Graph graph, Graph::build(checkpoint.config()));
   source.graph_ = std::make_unique<Graph>(std::move(graph));
@@ -47,8 +54,12 @@ Result<ModelSource> ModelSource::open(const std::filesystem::path& directory) {
   return source;
 }
 
+Result<Checkpoint> open_checkpoint(const std::filesystem::path& directory) {
+  return blame_file(Checkpoint::open(directory));
+}
+
 Result<Tokenizer> ModelSource::tokenizer() const {
-  return Tokenizer::load(directory_, static_cast<std::int32_t>(config().vocab));
+  return blame_file(Tokenizer::load(directory_, static_cast<std::int32_t>(config().vocab)));
 }
 
 Result<std::unique_ptr<LocalPipeline>> ModelSource::pipeline(Profile profile, const Budget& budget, std::size_t threads,
@@ -76,8 +87,8 @@ Result<std::unique_ptr<LocalPipeline>> ModelSource::pipeline(Profile profile, co
 Result<Tokenizer> open_tokenizer(const std::filesystem::path& path) {
   std::error_code ec;
   if (std::filesystem::is_regular_file(path, ec)) {
-    MYRIAD_TRY(const std::string text, read_small_file(path, Tokenizer::kMaxVocabularyBytes));
-    auto made = Tokenizer::parse(text, {});
+    MYRIAD_TRY(const std::string text, blame_file(read_small_file(path, Tokenizer::kMaxVocabularyBytes)));
+    auto made = blame_file(Tokenizer::parse(text, {}));
     if (!made) return std::unexpected(std::move(made).error().within(path.string()));
     return made;
   }
@@ -90,11 +101,11 @@ Result<Tokenizer> open_tokenizer(const std::filesystem::path& path) {
   }
   if (there_is(path / "config.json")) {
     MYRIAD_TRY(const std::string text, read_small_file(path / "config.json", kMaxConfigBytes));
-    auto config = parse_config(text);
+    auto config = blame_file(parse_config(text));
     if (!config) return std::unexpected(std::move(config).error().within((path / "config.json").string()));
     vocabulary = static_cast<std::int32_t>(config->vocab);
   }
-  return Tokenizer::load(path, vocabulary);
+  return blame_file(Tokenizer::load(path, vocabulary));
 }
 
 }  // namespace myriad::cli

@@ -43,6 +43,10 @@ class ModelSource {
   std::unique_ptr<Graph> graph_;
 };
 
+// Checkpoint::open, whose `limit` errors (a file beyond a named maximum) become `unsupported`: the file is at fault,
+// not the work.
+Result<Checkpoint> open_checkpoint(const std::filesystem::path& directory);
+
 // Of a directory with tiktoken.model, or of such a file alone (any *.tiktoken or *.model). A config.json beside it says
 // how large the vocabulary is.
 Result<Tokenizer> open_tokenizer(const std::filesystem::path& path);

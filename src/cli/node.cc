@@ -44,7 +44,6 @@ Status serve(const NodeCommandOptions& options, StopSignal& stop) {
 }  // namespace
 
 int node_command(const NodeCommandOptions& options) {
-  keep_heap_small();
   StopSignal stop;
   return finish_service("node", options.ready_fd, serve(options, stop));
 }

@@ -1,6 +1,5 @@
 #include "cli/service.h"
 
-#include <malloc.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -63,12 +62,6 @@ int finish_service(const std::string& command, int ready_fd, const Status& statu
     tell(ready_fd, fmt::format("{{\"error\": {}, \"code\": {}}}", json_quoted(status.error().to_string()),
                                static_cast<int>(status.error().code)));
   return finish(command, status);
-}
-
-void keep_heap_small() {
-  mallopt(M_ARENA_MAX, 1);
-  mallopt(M_TRIM_THRESHOLD, 256 << 10);
-  mallopt(M_MMAP_THRESHOLD, 512 << 10);
 }
 
 }  // namespace myriad::cli

@@ -26,7 +26,4 @@ void report_ready(int fd, const std::string& json, const std::string& sentence);
 // finish() for a service: an error is told to the starter too.
 int finish_service(const std::string& command, int ready_fd, const Status& status);
 
-// Keeps a small process small: one heap for all threads, and what is freed goes back to the system.
-void keep_heap_small();
-
 }  // namespace myriad::cli

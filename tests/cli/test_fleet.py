@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""A fleet of real processes: up, the API, status, kill, down; what is refused; nothing is left behind."""
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+from harness import MYRIAD, TINY, Case, main
+
+PROMPT = "In the beginning God created"
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(what, condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds} s for {what}")
+        time.sleep(0.02)  # between two looks at the condition
+
+
+class Fleet(Case):
+    def tearDown(self):
+        for name in ("default", "second"):
+            self.start("fleet", "down", "--fleet", name)
+
+    def up(self, *options):
+        return self.start("fleet", "up", TINY, "--nodes", 6, "--node-memory", "64MiB", "--context", 512, "--http",
+                          "127.0.0.1:0", *options)
+
+    def status(self, *options):
+        return json.loads(self.run_ok("fleet", "status", "--json", *options))
+
+    def complete(self, url, **fields):
+        body = json.dumps(dict(dict(model="tiny-k3", prompt=PROMPT, max_tokens=16, temperature=0), **fields)).encode()
+        request = urllib.request.Request(url + "/v1/completions", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)["choices"][0]["text"]
+
+    def test_life(self):
+        done = self.up()
+        self.assertEqual(done.returncode, 0, done.err)
+        for word in ("is ready", "weights", "myriad fleet down", "/v1"):
+            self.assertIn(word, done.out)
+        status = self.status()
+        self.assertEqual(status["state"], "ready")
+        self.assertEqual(len(status["nodes"]), 6)
+        pids = [p["pid"] for p in status["processes"]]
+        self.assertEqual(len(pids), 8)
+        self.assertTrue(all(map(alive, pids)))
+        expected = self.run_ok("run", TINY, "-p", PROMPT, "-n", 16)[len(PROMPT):].rstrip("\n")
+        self.assertEqual(self.complete(status["url"]), expected)
+        self.assertIn("n3", self.run_ok("fleet", "status"))
+        # The limit is the system's own.
+        node = next(p for p in status["processes"] if p["name"] == "n0")
+        with open(f"/proc/{node['pid']}/limits") as f:
+            self.assertIn(str(64 << 20), next(line for line in f if line.startswith("Max data size")))
+        # The secret is nobody else's.
+        run = self.directory / "run"
+        self.assertEqual(os.stat(run / "default/token").st_mode & 0o777, 0o600)
+        self.assertEqual(os.stat(run).st_mode & 0o777, 0o700)
+
+        self.assert_fails(4, ["runs already", "fleet down"], "fleet", "up", TINY, "--nodes", 2)
+        port = status["url"].rsplit(":", 1)[1]
+        self.assert_fails(4, [port, "in use", "--http"], "fleet", "up", TINY, "--fleet", "second", "--http",
+                          f"127.0.0.1:{port}")
+        self.assert_fails(4, ["no process named n77", "n0"], "fleet", "kill", "n77")
+
+        self.assertIn("was killed", self.run_ok("fleet", "kill", "n3"))
+        self.assertFalse(alive(next(p["pid"] for p in status["processes"] if p["name"] == "n3")))
+        wait_for("the controller to see the loss", lambda: any(
+            n["id"] == "n3" and n["state"] == "lost" for n in self.status()["nodes"]))
+        self.assert_fails(4, ["has ended already"], "fleet", "kill", "n3")
+        # The others hold everything again, and answer the same.
+        wait_for("the fleet to heal", lambda: self.status()["state"] == "ready", 60)
+        self.assertEqual(self.complete(status["url"]), expected)
+
+        self.assertIn("is down", self.run_ok("fleet", "down"))
+        self.assertFalse(any(map(alive, pids)))
+        self.assertFalse((run / "default").exists())
+
+    def test_stale_state(self):
+        self.assertEqual(self.up().returncode, 0)
+        for process in self.status()["processes"]:
+            os.kill(process["pid"], signal.SIGKILL)
+        self.assert_fails(4, ["not running any more"], "fleet", "status")
+        done = self.up()  # dead processes do not hold the name
+        self.assertEqual(done.returncode, 0, done.err)
+        self.assertEqual(self.status()["state"], "ready")
+
+    def test_cut_is_reused(self):
+        first = self.up()
+        self.assertEqual(first.returncode, 0, first.err)
+        self.run_ok("fleet", "down")
+        self.assertNotIn("cutting", self.up().err)
+
+    def test_two_fleets(self):
+        self.assertEqual(self.up().returncode, 0)
+        self.assertEqual(self.up("--fleet", "second", "--name", "other").returncode, 0)
+        second = self.status("--fleet", "second")
+        self.assertEqual(second["model"], "other")
+        self.complete(second["url"], model="other")
+        with self.assertRaises(urllib.error.HTTPError):
+            self.complete(self.status()["url"], model="other")
+
+    def test_private_fleet_dies_with_its_command(self):
+        process = subprocess.Popen([MYRIAD, "run", str(TINY), "-p", PROMPT, "-n", "4000", "--ignore-end", "--nodes", "2",
+                                    "--node-memory", "64MiB"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                   env=self.environment)
+        process.stdout.read(len(PROMPT) + 20)  # it generates
+        children = children_of(process.pid)
+        self.assertEqual(len(children), 3)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        wait_for("the nodes to end", lambda: not any(alive(int(pid)) for pid in children))
+
+
+def children_of(parent):
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as f:
+                    if int(f.read().rsplit(")", 1)[1].split()[1]) == parent:
+                        found.append(entry)
+            except FileNotFoundError:
+                pass
+    return found
+
+
+if __name__ == "__main__":
+    main()
