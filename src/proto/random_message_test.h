@@ -31,7 +31,7 @@ constexpr std::size_t field_count() {
 template <class T>
 auto fields(T& v) {
   constexpr std::size_t n = field_count<std::remove_const_t<T>>();
-  static_assert(n <= 11);
+  static_assert(n <= 12);
   if constexpr (n == 0) {
     return std::tuple<>();
   } else if constexpr (n == 1) {
@@ -64,9 +64,12 @@ auto fields(T& v) {
   } else if constexpr (n == 10) {
     auto& [a, b, c, d, e, f, g, h, i, j] = v;
     return std::tie(a, b, c, d, e, f, g, h, i, j);
-  } else {
+  } else if constexpr (n == 11) {
     auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
     return std::tie(a, b, c, d, e, f, g, h, i, j, k);
+  } else {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;
+    return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
   }
 }
 
