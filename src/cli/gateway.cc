@@ -17,6 +17,7 @@ namespace myriad::cli {
 namespace {
 
 constexpr Nanos kFetchLimit = std::chrono::seconds(30);
+constexpr Nanos kProbeEvery = std::chrono::seconds(5);  // while nothing else shows that the fleet answers
 constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
 
 // The tokenizer of the fleet's model, from its controller.
@@ -58,7 +59,7 @@ Status serve(const GatewayCommandOptions& options, StopSignal& stop) {
   MYRIAD_TRY_STATUS(join(*fleet, stop));
   auto tokenizer = fetch_tokenizer(*fleet);
   if (!tokenizer) return std::unexpected(std::move(tokenizer).error().within("fetching the model's tokenizer"));
-  Generator generator(fleet);
+  Generator generator(fleet, {.probe_every = kProbeEvery});
   MYRIAD_TRY(const std::unique_ptr<HttpApi> api,
              HttpApi::open(http.host, http.port, *tokenizer, generator, std::move(api_options)));
   const std::string url = fmt::format(

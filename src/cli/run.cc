@@ -48,9 +48,14 @@ Status run(const RunOptions& options) {
                 "the prompt is empty, and this model has no token to begin a text with; give "
                 "some text with -p");
   request.max_tokens = options.tokens;
+  if (!std::isfinite(options.temperature) || options.temperature < 0 || !(options.top_p >= 0 && options.top_p <= 1))
+    return fail(
+        Code::invalid_argument,
+        "--temperature {} and --top-p {}: a temperature of 0 or more and a probability from 0 to 1 are expected",
+        options.temperature, options.top_p);
   request.sample.temperature = options.temperature;
-  request.sample.top_p = options.top_p;
-  request.sample.top_k = options.top_k;
+  request.sample.top_p = options.top_p > 0 ? options.top_p : 1;
+  request.sample.top_k = options.top_p > 0 ? options.top_k : 1;  // probability 0: the likeliest alone
   request.sample.seed = options.seed;
   if (!options.ignore_end) {
     for (const auto id : model.config().eos_tokens) request.stop_tokens.push_back(static_cast<std::int32_t>(id));

@@ -75,14 +75,22 @@ std::optional<Step> Batcher::next_step() {
     flight.rows.emplace_back(id, static_cast<std::uint32_t>(rows));
     room -= static_cast<std::uint32_t>(rows);
   };
-  // Those that wait for their next token first, one row each; then prompts share what room is left, oldest first.
-  for (const bool decoding : {true, false})
-    for (auto& [id, g] : active_) {
+  // Those that wait for their next token first, one row each; then prompts share what room is left. Whoever was served
+  // last in the step before comes last in this one, so that nobody starves when a step has room for few.
+  const auto after = active_.upper_bound(last_served_);
+  const auto serve = [&](bool decoding, auto from, auto to) {
+    for (auto it = from; it != to && room > 0; ++it) {
+      auto& [id, g] = *it;
       const std::size_t left = g.tokens.size() - g.computed;
-      if (g.step != 0 || room == 0 || (left == 1) != decoding) continue;
-      add(id, g, std::min<std::size_t>(left, room));
+      if (g.step == 0 && (left == 1) == decoding) add(id, g, std::min<std::size_t>(left, room));
     }
+  };
+  for (const bool decoding : {true, false}) {
+    serve(decoding, after, active_.end());
+    serve(decoding, active_.begin(), after);
+  }
   if (flight.rows.empty()) return std::nullopt;
+  last_served_ = flight.rows.back().first;
   step.step = ++last_step_;
   for (const auto& [id, rows] : flight.rows) active_.at(id).step = step.step;
   flights_.emplace(step.step, std::move(flight));

@@ -65,7 +65,7 @@ class Batcher {
 
   BatcherLimits limits_;
   std::uint64_t next_sequence_;
-  std::uint64_t last_generation_ = 0, last_step_ = 0;
+  std::uint64_t last_generation_ = 0, last_step_ = 0, last_served_ = 0;
   std::deque<std::pair<std::uint64_t, GenerationRequest>> waiting_;
   std::map<std::uint64_t, Generation> active_;  // in order of arrival
   std::map<std::uint64_t, Flight> flights_;

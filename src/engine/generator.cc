@@ -3,6 +3,8 @@
 #include <condition_variable>
 #include <mutex>
 #include <random>
+#include <set>
+#include <thread>
 #include <unordered_map>
 
 #include "engine/work_queue.h"
@@ -33,13 +35,16 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
   std::condition_variable idle;
   Batcher batcher;
   std::unordered_map<std::uint64_t, OnEvent> listeners;
-  std::size_t submitted = 0;  // steps under way
+  std::set<std::uint64_t> submitted;  // steps under way
   bool stopping = false;
 
   std::uint64_t probe = 0;  // generation of the probe that runs
   Epoch probed{};           // epoch of the last success
   Nanos success_at{};
   std::optional<Error> probe_error;
+  mutable ModelInfo known;  // last
+  std::condition_variable wake_prober;
+  std::thread prober;
 
   // Events, in order, on a thread of their own. Gone (and its thread joined) before this object can be.
   std::mutex queue_mutex;
@@ -66,14 +71,14 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
     if (stopping) return;
     if (const auto info = pipeline->info()) batcher.set_limits(limits_of(*info, options.queue));
     while (auto step = batcher.next_step()) {
-      ++submitted;
       const std::uint64_t number = step->step;
+      submitted.insert(number);
       pipeline->submit(std::move(*step), [self = shared_from_this(), number](Result<StepReply> reply) {
         // on the pipeline's thread; the work is done on ours, so that a pipeline that answers inside submit() cannot
         // meet our lock
         self->post([self, number, reply = std::make_shared<Result<StepReply>>(std::move(reply))] {
           const std::lock_guard lock(self->mutex);
-          --self->submitted;
+          self->submitted.erase(number);
           if (reply->has_value()) {
             self->success_at = now();
             if (const auto info = self->pipeline->info()) self->probed = info->epoch;
@@ -125,6 +130,15 @@ Generator::Generator(std::shared_ptr<Pipeline> pipeline, Options options)
   };
   impl_->pipeline->on_change(probe);
   probe();
+  if (options.probe_every.count() == 0) return;
+  impl_->prober = std::thread([self = impl_.get(), every = options.probe_every] {
+    std::unique_lock lock(self->mutex);
+    while (!self->stopping) {
+      self->wake_prober.wait_for(lock, every);
+      if (self->stopping || self->probe != 0 || now() - self->success_at < every || !self->pipeline->info()) continue;
+      self->start_probe();
+    }
+  });
 }
 
 Generator::~Generator() {
@@ -132,8 +146,14 @@ Generator::~Generator() {
   {
     std::unique_lock lock(impl_->mutex);
     impl_->stopping = true;
-    impl_->idle.wait(lock, [&] { return impl_->submitted == 0; });
+    const auto under_way = impl_->submitted;
+    lock.unlock();
+    for (const auto step : under_way) impl_->pipeline->cancel(step);
+    lock.lock();
+    impl_->idle.wait(lock, [&] { return impl_->submitted.empty(); });
   }
+  impl_->wake_prober.notify_all();
+  if (impl_->prober.joinable()) impl_->prober.join();
   std::unique_ptr<WorkQueue> last;
   {
     const std::lock_guard lock(impl_->queue_mutex);
@@ -168,21 +188,26 @@ void Generator::cancel(std::uint64_t generation) {
 
 ModelInfo Generator::info() const {
   const auto info = impl_->pipeline->info();
-  if (!info) return {};
-  return {info->model_name, info->budget.context, info->budget.sequences, impl_->options.queue,
-          static_cast<std::int32_t>(info->vocabulary)};
+  const std::lock_guard lock(impl_->mutex);
+  if (info)
+    impl_->known = {info->model_name, info->budget.context, info->budget.sequences, impl_->options.queue,
+                    static_cast<std::int32_t>(info->vocabulary)};
+  return impl_->known;
 }
 
 Status Generator::ready() const {
   const auto info = impl_->pipeline->info();
   if (!info) return std::unexpected(info.error());
   const std::lock_guard lock(impl_->mutex);
-  const bool known = impl_->probed == info->epoch && info->epoch.value != 0;
-  if ((!known || now() - impl_->success_at > kProbeAge) && impl_->probe == 0) impl_->start_probe();
-  if (known) return {};
   if (impl_->probe_error)
     return std::unexpected(Error(*impl_->probe_error).within("a probe token did not pass every stage"));
-  return fail(Code::unavailable, "a probe token is on its way through every stage; ask again in a moment");
+  if (impl_->probed != info->epoch)
+    return fail(Code::unavailable, "a probe token is on its way through every stage of the present placement");
+  const Nanos age = now() - impl_->success_at;
+  if (impl_->options.probe_every.count() != 0 && age > 3 * impl_->options.probe_every)
+    return fail(Code::unavailable, "no token has passed every stage for {:.0f} s",
+                static_cast<double>(age.count()) / 1e9);
+  return {};
 }
 
 }  // namespace myriad

@@ -50,6 +50,7 @@ void LocalPipeline::submit(Step step, std::function<void(Result<StepReply>)> on_
   step.epoch = {1};
   step.next_stage = 0;
   impl_->queue.post([this, step = std::move(step), on_reply = std::move(on_reply)]() mutable {
+    impl_->parts.set_time(std::chrono::steady_clock::now().time_since_epoch());
     auto actions = impl_->runner->on_step(++impl_->last_ticket, std::move(step));
     for (auto& action : actions)  // everything is local: a step ends inside on_step
       if (auto* done = std::get_if<FinishStep>(&action)) on_reply(std::move(done->reply));

@@ -15,6 +15,10 @@ Status PartExecutor::add(std::uint32_t index, Part part) {
   const Operator& op = entry->part.op();
   const PartSpec& spec = entry->part.spec();
   entry->slot_bytes = (attention_state_bytes(op, spec.units(), budget_.context, profile_) + 63) / 64 * 64;
+  if (entry->slot_bytes > (std::uint64_t{1} << 48) / std::max<std::uint32_t>(budget_.sequences, 1))
+    return fail(Code::does_not_fit,
+                "the attention state of {} sequences of {} positions in {} would take {} bytes each", budget_.sequences,
+                budget_.context, spec.name(), entry->slot_bytes);
   if (entry->slot_bytes != 0) {
     MYRIAD_TRY(entry->state, AlignedBuffer::allocate(entry->slot_bytes * budget_.sequences,
                                                      fmt::format("the attention state of {} sequences in {}",
@@ -48,19 +52,28 @@ const Part* PartExecutor::find(std::uint32_t index) const {
 }
 
 Result<std::size_t> PartExecutor::slot_of(SequenceId sequence, bool first) {
-  if (const auto it = slots_.find(sequence); it != slots_.end()) return it->second;
+  if (const auto it = slots_.find(sequence); it != slots_.end()) {
+    it->second.used = now_;
+    return it->second.index;
+  }
   if (std::find(released_.begin(), released_.end(), sequence) != released_.end())
     return fail(Code::stale, "sequence {:x} was released already", sequence.value);
   if (!first)
     return fail(Code::not_found, "sequence {:x} has no attention state here; the request must start again",
                 sequence.value);
-  if (free_slots_.empty())
-    return fail(Code::busy,
-                "no room for another sequence: {} run already; wait, or give the fleet a larger --sequences",
-                budget_.sequences);
+  if (free_slots_.empty()) {
+    const auto oldest = std::min_element(slots_.begin(), slots_.end(),
+                                         [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+    if (oldest == slots_.end() || now_ - oldest->second.used < kReclaimIdle)
+      return fail(Code::busy,
+                  "no room for another sequence: {} run already; wait, or give the fleet a larger --sequences",
+                  budget_.sequences);
+    const SequenceId forgotten[] = {oldest->first};
+    release(forgotten);
+  }
   const std::size_t slot = free_slots_.back();
   free_slots_.pop_back();
-  slots_[sequence] = slot;
+  slots_[sequence] = {slot, now_};
   return slot;
 }
 
@@ -127,6 +140,13 @@ Result<Activation> PartExecutor::run(std::uint32_t index, std::span<const Activa
 
 Result<CallReply> PartExecutor::execute(const Call& call) {
   CallReply reply;
+  const auto too_many = [&](std::size_t rows) {
+    return fail(Code::limit, "a call of {} rows; a step of this fleet has at most {}", rows, budget_.step_rows);
+  };
+  if (call.tokens.size() > budget_.step_rows) return too_many(call.tokens.size());
+  for (const auto& t : call.tensors)
+    if (t.rows > budget_.step_rows) return too_many(t.rows);
+  std::uint64_t answer_bytes = 0;
   for (const auto& item : call.items) {
     std::vector<const Activation*> inputs;
     for (const auto i : item.inputs) {
@@ -135,6 +155,10 @@ Result<CallReply> PartExecutor::execute(const Call& call) {
       inputs.push_back(&call.tensors[i]);
     }
     MYRIAD_TRY(Activation out, run(item.part, inputs, item.rows, item.want, call.sequences, call.tokens));
+    answer_bytes += out.values.size() * (out.form == Form::f32 ? 4 : 2);
+    if (answer_bytes > kMaxFrameBytes)
+      return fail(Code::limit, "the answer to a call of {} items has more than {} bytes", call.items.size(),
+                  kMaxFrameBytes);
     reply.tensors.push_back(std::move(out));
   }
   return reply;
@@ -146,7 +170,7 @@ std::vector<SequenceId> PartExecutor::release(std::span<const SequenceId> sequen
     if (std::find(released_.begin(), released_.end(), id) != released_.end()) continue;
     fresh.push_back(id);
     if (const auto it = slots_.find(id); it != slots_.end()) {
-      free_slots_.push_back(it->second);
+      free_slots_.push_back(it->second.index);
       slots_.erase(it);
     }
     released_.push_back(id);

@@ -19,6 +19,10 @@
 namespace myriad {
 
 inline constexpr std::size_t kRememberedReleases = 1024;  // sequences whose late calls are refused
+// When no slot is free, the sequence that was used longest ago gives its slot up, if nothing came for it in this time:
+// a Release can be lost with a connection, and a gateway can die. A gateway keeps no more sequences than there are
+// slots, so a live one is not hit.
+inline constexpr Nanos kReclaimIdle = std::chrono::seconds(2);
 
 class PartExecutor {
  public:
@@ -41,7 +45,10 @@ class PartExecutor {
   Result<Activation> run(std::uint32_t index, std::span<const Activation* const> inputs,
                          std::span<const std::uint16_t> rows, HeadWant want, std::span<const SequenceRows> sequences,
                          std::span<const std::int32_t> tokens);
-  // A helper's whole call.
+  // The present time, for reclaiming slots; before each call or step.
+  void set_time(Nanos now) { now_ = now; }
+  // A helper's whole call. Errors besides: limit, when it has more rows than a step or its answer would not fit a
+  // frame.
   Result<CallReply> execute(const Call& call);
 
   // Forgets sequences; their slots are free for others. Returns those that had not been released before.
@@ -66,7 +73,12 @@ class PartExecutor {
   PartRunner runner_;
   std::map<std::uint32_t, std::unique_ptr<Entry>> parts_;
   std::map<OpRef, LeadVectors> leads_;
-  std::unordered_map<SequenceId, std::size_t> slots_;
+  struct Slot {
+    std::size_t index = 0;
+    Nanos used{};
+  };
+  std::unordered_map<SequenceId, Slot> slots_;
+  Nanos now_{};
   std::vector<std::size_t> free_slots_;
   std::deque<SequenceId> released_;
   std::uint64_t part_bytes_ = 0, state_bytes_ = 0;

@@ -1,6 +1,7 @@
 #include "engine/stage_runner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -269,6 +270,10 @@ Task ActiveStep::run() {
     wanted.width = logits.width;
     for (std::size_t i = 0; i < all.size() && !context.failed; ++i) {
       const std::span<const float> row(logits.row(i), logits.width);
+      if (!std::all_of(row.begin(), row.end(), [](float v) { return std::isfinite(v); })) {
+        context.failed = true;
+        co_return;
+      }
       if (step.wanted[all[i]].want == HeadWant::logits) {
         wanted.values.insert(wanted.values.end(), row.begin(), row.end());
         ++wanted.rows;
@@ -331,10 +336,24 @@ Result<std::unique_ptr<StageRunner>> StageRunner::create(const Graph& graph, Ass
   auto impl = std::make_unique<Impl>(graph, std::move(assign), parts, kernels);
   const Assign& a = impl->assign;
   for (const auto& p : a.parts) {
+    if (p.owner >= a.nodes.size())
+      return fail(Code::corrupt, "part {} is given to node {} of {}", p.spec.name(), p.owner, a.nodes.size());
     impl->routes[p.spec.op].push_back({p.spec.begin, p.spec.end, p.index, p.owner});
     impl->part_names[p.index] = p.spec.name();
   }
   std::set<std::uint32_t> stateful;
+  Half covered = 0;
+  for (const auto& stage : a.stages) {
+    if (stage.first != covered || stage.last <= stage.first || stage.lead >= a.nodes.size())
+      return fail(Code::corrupt,
+                  "the assignment of epoch {} has a stage [{}, {}) led by node {} of {}, where one from half-layer {} "
+                  "on was expected",
+                  a.epoch.value, stage.first, stage.last, stage.lead, a.nodes.size(), covered);
+    covered = stage.last;
+  }
+  if (covered != graph.halves())
+    return fail(Code::corrupt, "the stages of epoch {} end at half-layer {} of {}", a.epoch.value, covered,
+                graph.halves());
   for (const auto& stage : a.stages) {
     if (stage.lead != a.self) continue;
     for (const auto& op : graph.operators()) {
@@ -388,10 +407,10 @@ std::vector<Action> StageRunner::on_step(std::uint64_t ticket, Step step) {
   const StageAssignment& stage = i.assign.stages[step.next_stage];
   std::size_t rows = 0;
   for (const auto& s : step.sequences) rows += s.rows;
-  if (rows == 0 || rows > kMaxRowsPerStep || step.tokens.size() != rows)
+  if (rows == 0 || rows > i.assign.budget.step_rows || step.tokens.size() != rows)
     return refuse({Code::invalid_argument,
                    fmt::format("step {} has {} rows and {} tokens; 1 to {} rows with a token each are expected",
-                               step.step, rows, step.tokens.size(), kMaxRowsPerStep),
+                               step.step, rows, step.tokens.size(), i.assign.budget.step_rows),
                    {},
                    {}});
   for (const auto t : step.tokens)
@@ -431,11 +450,12 @@ std::vector<Action> StageRunner::on_answer(std::uint64_t call, Result<Message> a
   const std::uint32_t node = is_forward ? s.forwarded->second : s.pending.at(call).node;
   const auto name_parts = [&](Error e) {
     if (e.node.empty()) e.node = i.assign.nodes[node].node.value;
-    if (e.part.empty() && is_forward) {  // what that lead holds for sure
+    const bool gone = e.code == Code::unavailable || e.code == Code::deadline;
+    if (e.part.empty() && is_forward && gone) {  // what that lead holds for sure
       const Half first = i.assign.stages[s.step.next_stage + 1].first;
       const OpRole lead = first % 2 == 0 ? OpRole::attn_lead : OpRole::ffn_lead;
       e.part = PartSpec{{static_cast<std::uint16_t>(first / 2), lead, 0}, 0, 1}.name();
-    } else if (e.part.empty()) {
+    } else if (e.part.empty() && !is_forward) {
       const auto& items = s.pending.at(call).items;
       e.part = i.part_names.at(items.front().route->index);
       if (items.size() > 1) e.part += fmt::format(" and {} more", items.size() - 1);

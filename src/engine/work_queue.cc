@@ -7,6 +7,8 @@
 #include <mutex>
 #include <system_error>
 
+#include "base/log.h"
+
 namespace myriad {
 
 struct WorkQueue::Impl {
@@ -25,7 +27,12 @@ struct WorkQueue::Impl {
       work.pop_front();
       running = true;
       lock.unlock();
-      piece();
+      try {
+        piece();
+      } catch (const std::exception& e) {  // memory that is not there, above all; what the piece held answers for
+                                           // itself when it is destroyed
+        log(LogLevel::error, "event=work_threw what={}", log_value(e.what()));
+      }
       piece = nullptr;
       lock.lock();
       running = false;

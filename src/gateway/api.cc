@@ -315,10 +315,17 @@ class HttpApiServer final : public HttpApi {
     const auto random = random_value<std::array<std::byte, 12>>();
     const std::string id = to_hex(random);
     headers.emplace_back("X-Request-Id", id);
-    const RequestContext context{tokenizer_,     backend_.info(),
-                                 chat_format_,   longest_token_,
-                                 chat,           id,
-                                 unix_seconds(), random_value<std::uint64_t>()};
+    const ModelInfo info = backend_.info();
+    if (info.context == 0) {  // nothing is known of the model yet: the fleet was never ready
+      const Status ready = backend_.ready();
+      exchange->respond(
+          error_response(ready ? api_error_of_status(503, "The model is not known yet; try again in a moment.")
+                               : api_error_of(ready.error()),
+                         std::move(headers)));
+      return;
+    }
+    const RequestContext context{tokenizer_, info, chat_format_,   longest_token_,
+                                 chat,       id,   unix_seconds(), random_value<std::uint64_t>()};
     // A function must be copyable, a body need not be copied.
     auto shared_body = std::make_shared<HttpBody>(std::move(body));
     preparer_.add([this, context, headers, shared_body, exchange] {

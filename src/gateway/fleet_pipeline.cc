@@ -169,6 +169,7 @@ void FleetPipeline::submit(Step step, std::function<void(Result<StepReply>)> on_
   }
   const std::uint64_t number = step.step;
   const std::weak_ptr<Impl> weak = impl_;
+  const std::lock_guard guard(impl_->mutex);  // before the answer can look for its entry; the pool only posts
   const auto call = impl_->peers.call(
       lead, std::move(step), kStepLimit,
       [weak, number, lead, stage, on_reply = std::move(on_reply)](Result<Message> answer) {
@@ -185,7 +186,6 @@ void FleetPipeline::submit(Step step, std::function<void(Result<StepReply>)> on_
         if (auto* failure = std::get_if<Failure>(&*answer)) return on_reply(std::unexpected(std::move(failure->error)));
         on_reply(fail(Code::corrupt, "node {} answered a step with {}", lead.node.value, message_name(*answer)));
       });
-  const std::lock_guard lock(impl_->mutex);
   impl_->calls[number] = call;
 }
 

@@ -11,14 +11,17 @@ namespace {
 
 // co_await run(c, round)
 struct RoundAwaiter {
-  OperatorRunner& runner;
+  LayerContext& context;
   Round& round;
   bool await_ready() const noexcept { return false; }
-  bool await_suspend(std::coroutine_handle<> h) { return !runner.start(round, h); }
+  bool await_suspend(std::coroutine_handle<> h) {
+    if (context.failed) return true;  // for good: whoever drives the step sees `failed` and destroys it
+    return !context.runner.start(round, h);
+  }
   void await_resume() const noexcept {}
 };
 RoundAwaiter run(LayerContext& c, Round& round) {
-  return {c.runner, round};
+  return {c, round};
 }
 
 const Operator* op(const LayerContext& c, std::size_t layer, OpRole role, std::size_t index = 0) {

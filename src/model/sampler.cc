@@ -168,7 +168,12 @@ Result<std::vector<BlockCandidates>> unpack_candidates(std::span<const float> ro
       if (!(token >= static_cast<float>(block.first_token)) ||
           token >= static_cast<float>(block.first_token + block.tokens))
         return fail(Code::corrupt, "vocabulary block {} (tokens from {}) offers token {}", b, block.first_token, token);
-      block.best.push_back({static_cast<std::int32_t>(token), in[4 + 2 * i]});
+      const TokenLogprob candidate{static_cast<std::int32_t>(token), in[4 + 2 * i]};
+      if (!std::isfinite(candidate.logprob) || candidate.logprob > block.max ||
+          (i > 0 && !likelier(block.best.back(), candidate)))
+        return fail(Code::corrupt, "vocabulary block {}: candidate {} has logit {}, out of order or not a number", b,
+                    candidate.token, candidate.logprob);
+      block.best.push_back(candidate);
     }
   }
   return out;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "base/log.h"
 #include "engine/stage_runner.h"
@@ -22,6 +23,8 @@ namespace myriad {
 namespace {
 
 constexpr std::size_t kMaxHeldReported = 4096;
+constexpr std::uint32_t kMaxSequencesPerNode = 4096;
+constexpr std::uint32_t kMaxContextPositions = std::uint32_t{1} << 24;
 constexpr std::size_t kMaxQueuedCalls = 1024;  // that wait for the engine
 constexpr Nanos kControlTimeout = std::chrono::seconds(3);
 constexpr Nanos kAbandonCheck = std::chrono::milliseconds(100);
@@ -83,11 +86,13 @@ struct Node::Impl {
   bool abandon_check_armed = false;
   Reactor::TimerPtr abandon_timer;
 
-  WorkQueue loader, engine;  // last: their threads end first
+  WorkQueue engine,
+      loader;  // last: their threads end before what they use; the loader, which waits for the engine, first
 
   ~Impl() {
-    stopping = true;
+    stopping = true;  // nothing new reaches the loader, and what it is at is given up
     if (listener) listener->close();
+    while (loader.depth() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     control.stop();
     data.stop();
   }
@@ -178,6 +183,7 @@ struct Node::Impl {
   }
 
   void on_control(Message message, Responder responder) {
+    if (stopping) return;
     if (auto* assign = std::get_if<Assign>(&message)) {
       newest_epoch = std::max(newest_epoch.load(), assign->epoch.value);
       state = NodeState::loading;
@@ -246,9 +252,18 @@ struct Node::Impl {
     if (assign.self >= assign.nodes.size())
       return fail(Code::corrupt, "the assignment of epoch {} names node {} of {}", wanted.value, assign.self,
                   assign.nodes.size());
-    next->parts = std::make_unique<PartExecutor>(next->graph, assign.profile, assign.budget, *kernels, *pool);
+
+    const Budget& b = assign.budget;
+    if (b.sequences == 0 || b.sequences > kMaxSequencesPerNode || b.context == 0 || b.context > kMaxContextPositions ||
+        b.step_rows == 0 || b.step_rows > kMaxRowsPerStep)
+      return fail(Code::invalid_argument,
+                  "the assignment of epoch {} wants {} sequences of {} positions and steps of {} rows; at most {}, {} "
+                  "and {} are possible",
+                  wanted.value, b.sequences, b.context, b.step_rows, kMaxSequencesPerNode, kMaxContextPositions,
+                  kMaxRowsPerStep);
 
     // What is asked for, before anything is read: parts and state of this node against its budget.
+    const auto add = [](std::uint64_t& sum, std::uint64_t n) { sum = sum + n < sum ? ~std::uint64_t{0} : sum + n; };
     std::uint64_t part_bytes = 0, state_bytes = 0;
     std::set<PartId> needed;
     for (const auto& p : assign.parts) {
@@ -256,18 +271,20 @@ struct Node::Impl {
       const Operator* op = next->graph.find(p.spec.op);
       if (op == nullptr || p.spec.begin >= p.spec.end || p.spec.end > op->extent)
         return fail(Code::corrupt, "the assignment names part {}, which the model does not have", p.spec.name());
-      part_bytes += p.bytes;
-      state_bytes +=
-          attention_state_bytes(*op, p.spec.units(), assign.budget.context, assign.profile) * assign.budget.sequences;
+      add(part_bytes, p.bytes);
+      add(state_bytes, attention_state_bytes(*op, p.spec.units(), b.context, assign.profile) * b.sequences);
       needed.insert(p.id);
     }
-    const std::uint64_t want = process.value + part_bytes + state_bytes;
+    std::uint64_t want = process.value;
+    add(want, part_bytes);
+    add(want, state_bytes);
     if (want > options.memory.value)
       return fail(Code::does_not_fit,
                   "this node's parts need {} bytes ({} parts, {} attention state, {} process), its budget is {}: {} "
                   "are missing; raise --memory or add nodes",
                   want, part_bytes, state_bytes, process.value, options.memory.value, want - options.memory.value);
 
+    next->parts = std::make_unique<PartExecutor>(next->graph, assign.profile, assign.budget, *kernels, *pool);
     // The work so far ends. Parts that stay are moved over; the others' memory is given back before anything new is
     // read. The old graph lives until the kept parts have been parsed against the new one.
     std::map<PartId, Part> kept;
@@ -367,6 +384,7 @@ struct Node::Impl {
            fmt::format("the call belongs to epoch {}, this node runs epoch {}", asked.value, work->assign.epoch.value),
            {},
            {}});
+    work->parts->set_time(data.now());
     if (auto* call = std::get_if<Call>(&message)) {
       auto reply = work->parts->execute(*call);
       if (!reply) return refuse(std::move(reply).error());

@@ -11,32 +11,46 @@
 namespace myriad {
 namespace {
 
-// One try; the partial file keeps what came.
+constexpr Nanos kStopCheck = std::chrono::milliseconds(100);
+
+// One try; the partial file keeps what came. Ends early, as cancelled, when `stop` says so: the transfer then goes on
+// by itself until it is done or idle, so what it writes to is shared with it.
 Status fetch_once(Reactor& reactor, const PartStore& store, const PartServer& server, const PartId& id,
-                  std::uint64_t bytes) {
-  MYRIAD_TRY(PartStore::Fetch fetch, store.begin(id, bytes));
-  if (fetch.offset() < bytes) {
-    struct Wait {
-      std::mutex mutex;
-      std::condition_variable done;
-      bool finished = false;
-      Status status;
-    };
-    const auto wait = std::make_shared<Wait>();
+                  std::uint64_t bytes, const std::function<bool()>& stop) {
+  struct Transfer {
+    explicit Transfer(PartStore::Fetch f) : fetch(std::move(f)) {}
+    PartStore::Fetch fetch;
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool finished = false, given_up = false;
+    Status status;
+  };
+  MYRIAD_TRY(PartStore::Fetch begun, store.begin(id, bytes));
+  const auto transfer = std::make_shared<Transfer>(std::move(begun));
+  if (transfer->fetch.offset() < bytes) {
     http_get_range(
-        reactor, server.endpoint, "/v1/parts/" + id.hex() + ".part", server.ticket, fetch.offset(), bytes,
-        [&fetch](std::span<const std::byte> piece) { return fetch.append(piece); }, kFetchIdleLimit,
-        [wait](Status status) {
-          const std::lock_guard lock(wait->mutex);
-          wait->status = std::move(status);
-          wait->finished = true;
-          wait->done.notify_one();
+        reactor, server.endpoint, "/v1/parts/" + id.hex() + ".part", server.ticket, transfer->fetch.offset(), bytes,
+        [transfer](std::span<const std::byte> piece) -> Status {
+          const std::lock_guard lock(transfer->mutex);
+          if (transfer->given_up) return fail(Code::cancelled, "nobody waits for this part any more");
+          return transfer->fetch.append(piece);
+        },
+        kFetchIdleLimit,
+        [transfer](Status status) {
+          const std::lock_guard lock(transfer->mutex);
+          transfer->status = std::move(status);
+          transfer->finished = true;
+          transfer->changed.notify_one();
         });
-    std::unique_lock lock(wait->mutex);
-    wait->done.wait(lock, [&] { return wait->finished; });
-    MYRIAD_TRY_STATUS(std::move(wait->status));
+    std::unique_lock lock(transfer->mutex);
+    while (!transfer->changed.wait_for(lock, kStopCheck, [&] { return transfer->finished; })) {
+      if (!stop()) continue;
+      transfer->given_up = true;
+      return fail(Code::cancelled, "fetching part {} was given up", id.hex());
+    }
+    MYRIAD_TRY_STATUS(std::move(transfer->status));
   }
-  return fetch.commit();
+  return transfer->fetch.commit();
 }
 
 }  // namespace
@@ -52,7 +66,7 @@ Result<Part> load_part(Reactor& reactor, const PartStore& store, const std::func
     if (!store.find(id)) {
       const PartServer now = server();
       from = now.endpoint;
-      if (auto fetched = fetch_once(reactor, store, now, id, bytes); !fetched) {
+      if (auto fetched = fetch_once(reactor, store, now, id, bytes, stop); !fetched) {
         last = std::move(fetched).error();
         log(LogLevel::warning, "event=fetch_failed part={} try={} reason={}", id.hex(), attempt + 1,
             log_value(last.message));
