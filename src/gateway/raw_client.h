@@ -22,6 +22,9 @@ struct RawResponse {
   [[nodiscard]] bool has(std::string_view header) const { return head.find(header) != std::string::npos; }
 };
 
+// For one step of the server; long, because sanitizers on a busy machine are slow.
+inline constexpr int kWaitMs = 60000;
+
 class RawClient {
  public:
   explicit RawClient(std::uint16_t port, bool ipv6 = false, int receive_buffer = 0) {
@@ -55,17 +58,17 @@ class RawClient {
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       pollfd p{socket_, POLLOUT, 0};
-      if (::poll(&p, 1, 20000) != 1) return false;
+      if (::poll(&p, 1, kWaitMs) != 1) return false;
       const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (n <= 0) return false;
       bytes.remove_prefix(static_cast<std::size_t>(n));
     }
     return true;
   }
-  // More of the answer into the buffer; false at its end or after 20 s.
+  // More of the answer into the buffer; false at its end or after kWaitMs.
   bool receive() {
     pollfd p{socket_, POLLIN, 0};
-    if (::poll(&p, 1, 20000) != 1) return false;
+    if (::poll(&p, 1, kWaitMs) != 1) return false;
     char some[16384];
     const ssize_t n = ::recv(socket_, some, sizeof some, 0);
     if (n <= 0) return false;
