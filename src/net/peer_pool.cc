@@ -106,8 +106,12 @@ struct PeerPool::Impl : std::enable_shared_from_this<PeerPool::Impl> {
         peer->connection->call(std::move(w.message), w.timeout, [weak, id = w.id, peer](Result<Message> result) {
           const auto me = weak.lock();
           if (!me) return;
-          if (!result && !peer->gone.empty() && result.error().code == Code::unavailable)
+          // The connection only knows that this side closed it, not why.
+          if (!result && !peer->gone.empty() &&
+              (result.error().code == Code::unavailable || result.error().code == Code::cancelled)) {
+            result.error().code = Code::unavailable;
             result.error().message = peer->gone;
+          }
           me->answer(id, std::move(result), peer->address.node);
         });
     if (const auto again = calls.find(w.id); again != calls.end()) again->second.number = number;
