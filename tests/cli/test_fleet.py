@@ -91,8 +91,10 @@ class Fleet(Case):
 
     def test_stale_state(self):
         self.assertEqual(self.up().returncode, 0)
-        for process in self.status()["processes"]:
-            os.kill(process["pid"], signal.SIGKILL)
+        pids = [process["pid"] for process in self.status()["processes"]]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        wait_for("the processes to be gone", lambda: not any(map(alive, pids)))
         self.assert_fails(4, ["not running any more"], "fleet", "status")
         done = self.up()  # dead processes do not hold the name
         self.assertEqual(done.returncode, 0, done.err)
