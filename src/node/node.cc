@@ -25,7 +25,8 @@ namespace {
 constexpr std::size_t kMaxHeldReported = 4096;
 constexpr std::uint32_t kMaxSequencesPerNode = 4096;
 constexpr std::uint32_t kMaxContextPositions = std::uint32_t{1} << 24;
-constexpr std::size_t kMaxQueuedCalls = 1024;  // that wait for the engine
+constexpr std::size_t kMaxWaitingBytes = std::size_t{16} << 20;  // of the tensors of calls that wait for the engine
+constexpr std::size_t kMaxQueuedCalls = 1024;                    // that wait for the engine
 constexpr Nanos kControlTimeout = std::chrono::seconds(3);
 constexpr Nanos kAbandonCheck = std::chrono::milliseconds(100);
 
@@ -74,6 +75,7 @@ struct Node::Impl {
   std::atomic<std::uint64_t> epoch{0}, calls{0}, parts_loaded{0};
   std::atomic<std::uint64_t> newest_epoch{0};  // asked for
   std::atomic<bool> stopping{false};
+  std::atomic<std::size_t> waiting_bytes{0};
 
   // Engine's thread.
   std::unique_ptr<Work> work;
@@ -355,8 +357,23 @@ struct Node::Impl {
       if (engine.depth() >= kMaxQueuedCalls)
         return responder.fail(
             {Code::busy, fmt::format("{} calls wait already", kMaxQueuedCalls), options.id.value, {}});
+      const std::size_t bytes = std::visit(
+          [](const auto& m) -> std::size_t {
+            std::size_t sum = 0;
+            if constexpr (requires { m.tensors; })
+              for (const auto& t : m.tensors) sum += t.values.size() * 4 + t.q.size() + t.scales.size() * 4;
+            return sum;
+          },
+          message);
+      // One call is always taken, however large: a frame bounds it.
+      if (const std::size_t before = waiting_bytes.fetch_add(bytes); before > 0 && before + bytes > kMaxWaitingBytes) {
+        waiting_bytes -= bytes;
+        return responder.fail(
+            {Code::busy, fmt::format("calls with {} bytes wait already", before), options.id.value, {}});
+      }
       ++calls;
-      engine.post([this, message = std::make_shared<Message>(std::move(message)), responder] {
+      engine.post([this, bytes, message = std::make_shared<Message>(std::move(message)), responder] {
+        waiting_bytes -= bytes;
         execute(std::move(*message), responder);
       });
     } else if (auto* release = std::get_if<Release>(&message)) {
