@@ -1,5 +1,7 @@
 #include "net/reactor.h"
 
+#include <signal.h>
+
 #include <utility>
 
 #include "base/log.h"
@@ -16,6 +18,11 @@ constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 #endif
 
 void run_loop(Core& core) {
+  // A peer that is gone is an error code here, not a signal; sendfile has no flag to say so.
+  sigset_t broken_pipe;
+  sigemptyset(&broken_pipe);
+  sigaddset(&broken_pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
   core.loop_thread = std::this_thread::get_id();
   for (;;) {
     try {
