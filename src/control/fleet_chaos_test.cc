@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <chrono>
+#include <ctime>
 #include <random>
 #include <set>
 
@@ -13,27 +13,37 @@ namespace myriad::testing {
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
+// Sanitizers make everything many times slower: fewer seeds, and no statement about time.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// Of this process, so that a busy machine does not count.
+double processor_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
 
 TEST(Fleet, AThousandNodesAtOnce) {
   World w({.expect = 1000}, 40, 1);
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = processor_seconds();
   for (int i = 0; i < 1000; ++i) w.start("n" + std::to_string(i), 8 * kMiB);
-  const std::chrono::duration<double> joined = std::chrono::steady_clock::now() - begin;
   EXPECT_EQ(w.fleet->state(), FleetState::loading) << w.fleet->reason();
-  EXPECT_LT(joined.count(), 2.0);
-  RecordProperty("joined_ms", static_cast<int>(joined.count() * 1000));
-  const auto load = std::chrono::steady_clock::now();
+  const double joined = processor_seconds();
   w.deliver();
   EXPECT_EQ(w.fleet->state(), FleetState::ready) << w.fleet->reason();
   for (auto& [id, p] : w.processes) w.beat(p);
-  const std::chrono::duration<double> ready = std::chrono::steady_clock::now() - load;
-  EXPECT_LT(ready.count(), 2.0);
-  RecordProperty("ready_ms", static_cast<int>(ready.count() * 1000));
+  const double ready = processor_seconds();
+  if (!kSanitized) {
+    EXPECT_LT(joined - begin, 2.0);
+    EXPECT_LT(ready - joined, 2.0);
+  }
 }
 
 // Any order of joins, crashes, freezes, returns, failures and silences.
 TEST(Fleet, InvariantsUnderRandomEvents) {
-  for (std::uint64_t seed = 1; seed <= 15; ++seed) {
+  for (std::uint64_t seed = 1; seed <= (kSanitized ? 4U : 15U); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     FleetOptions options;

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <map>
 #include <set>
 
@@ -370,13 +370,15 @@ TEST(Placement, AHundredThousandPartsOnTenThousandNodes) {
   const std::uint64_t mean = (costs.part_bytes() + costs.state_bytes()) / 10'000 + costs.lead_work();
   for (std::size_t i = 0; i < 10'000; ++i)
     offers.push_back(node("n" + std::to_string(i), mean * 3 / 2 + random() % mean, 1000 + random() % 1000));
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();  // of this process, so that a busy machine does not count
   const auto placement = place(costs, offers);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  const double took = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   ASSERT_TRUE(placement) << placement.error().message;
   check(costs, *placement, offers);
-  EXPECT_LT(took.count(), 2.0);
-  RecordProperty("milliseconds", static_cast<int>(took.count() * 1000));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(took, 2.0);
+#endif
+  RecordProperty("milliseconds", static_cast<int>(took * 1000));
 }
 
 }  // namespace
