@@ -6,7 +6,7 @@ import time
 from system import LONG, TINY, Case, holdout_ids, main, say
 
 IDS = 1300  # more than one block of attention, and more than one step of any size
-FEW = IDS if LONG else 150  # for what computes by plain loops
+FEW = IDS if LONG else 70  # for what computes by plain loops; more than one step
 FAST = "45639781fb5629479742b08d3bc94acc9592f88854997e5134957f52c245644b"
 
 
