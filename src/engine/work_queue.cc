@@ -65,11 +65,9 @@ WorkQueue::~WorkQueue() {
 }
 
 void WorkQueue::post(std::function<void()> work) {
-  {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->work.push_back(std::move(work));
-  }
-  impl_->wake.notify_one();
+  const std::lock_guard lock(impl_->mutex);
+  impl_->work.push_back(std::move(work));
+  impl_->wake.notify_one();  // with the lock: whoever sees the work done may destroy this object
 }
 
 std::size_t WorkQueue::depth() const {

@@ -16,10 +16,9 @@ template <class T>
 class Mailbox {
  public:
   void put(T value) {
-    {
-      const std::lock_guard lock(mutex_);
-      values_.push_back(std::move(value));
-    }
+    // Notified under the lock: whoever waits may destroy the mailbox as soon as the value is out.
+    const std::lock_guard lock(mutex_);
+    values_.push_back(std::move(value));
     filled_.notify_all();
   }
   // Nothing after kPatience.

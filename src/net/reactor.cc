@@ -118,6 +118,10 @@ void Reactor::run() {
 void Reactor::stop() {
   impl_->core->context.stop();
 }
+void Reactor::stop_and_join() {
+  stop();
+  if (std::exchange(impl_->started, false)) pthread_join(impl_->thread, nullptr);
+}
 void Reactor::post(std::function<void()> work) {
   impl_->core->post(std::move(work));
 }

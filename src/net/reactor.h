@@ -18,6 +18,8 @@ class Reactor {
   void start();  // runs the loop on a thread of its own (256 KiB stack)
   void run();    // or on the calling thread, until stop()
   void stop();   // thread-safe
+  // Stops, and waits until no callback runs any more. Not from the loop's own thread.
+  void stop_and_join();
   // Thread-safe: `work` runs on the loop's thread.
   void post(std::function<void()> work);
   // Runs `work` on the loop's thread after `delay`; the handle cancels it when destroyed or reset.

@@ -95,8 +95,8 @@ struct Node::Impl {
     stopping = true;  // nothing new reaches the loader, and what it is at is given up
     if (listener) listener->close();
     while (loader.depth() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    control.stop();
-    data.stop();
+    control.stop_and_join();  // no callback reaches the engine or the loader after this
+    data.stop_and_join();
   }
 
   // ---- controller
