@@ -105,6 +105,24 @@ TEST(Frame, DamageWithARightChecksumNeverBreaksTheReader) {
   EXPECT_GT(refused, 500) << "seed " << seed;
 }
 
+// A vector of 8-byte numbers that is moved by four bytes: its length would be read from the first number.
+TEST(Frame, NumbersAtOddAddressesAreRefused) {
+  auto frame = *encode_frame({0, false, 0, Release{{{1}, {5}, {6}}}});
+  const std::size_t end = frame.size() - 8;
+  bool moved = false;
+  for (std::size_t at = kFrameHeaderBytes; at < end && !moved; at += 4) {
+    const auto offset = load_le<std::uint32_t>(frame.data() + at);
+    if (offset == 0 || at + offset + 4 > end || load_le<std::uint32_t>(frame.data() + at + offset) != 3) continue;
+    store_le(frame.data() + at, offset + 4);
+    moved = true;
+  }
+  ASSERT_TRUE(moved);
+  seal(frame);
+  const auto out = decode(frame);
+  ASSERT_FALSE(out);
+  EXPECT_NE(out.error().message.find("odd address"), std::string::npos) << out.error().message;
+}
+
 TEST(Frame, BytesOfOneFrameArePinned) {
   Call call;
   call.epoch = {0x0102030405060708};

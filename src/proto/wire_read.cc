@@ -27,6 +27,11 @@ class Reader {
   std::vector<T> list(const flatbuffers::Vector<W>* v, std::size_t maximum, const char* what, F convert) {
     std::vector<T> out;
     if (v == nullptr || !may_take(v->size(), element_bytes<W>(), maximum, what)) return out;
+    // The verifier of 2.0.8 looks at the alignment of a vector's length only.
+    if (v->size() > 0 && reinterpret_cast<std::uintptr_t>(v->Data()) % element_alignment<W>() != 0) {
+      refuse(Code::corrupt, "{} lie at an odd address", what);
+      return out;
+    }
     out.reserve(v->size());
     for (flatbuffers::uoffset_t i = 0; i < v->size() && status_; ++i) out.push_back(convert(v->Get(i)));
     return out;
@@ -219,6 +224,11 @@ class Reader {
     } else {
       return sizeof(W);
     }
+  }
+
+  template <class W>
+  static constexpr std::size_t element_alignment() {
+    return alignof(std::conditional_t<std::is_pointer_v<W>, std::remove_pointer_t<W>, W>);
   }
 
   bool may_take(std::size_t count, std::size_t each, std::size_t maximum, const char* what) {
