@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "base/aligned_buffer.h"
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/sha256.h"
@@ -49,6 +50,30 @@ TEST(Bytes, Parse) {
   for (const char* bad : {"", "MiB", "-1", "12XB", "1e30", "12MiBs", "nan"}) EXPECT_FALSE(parse_bytes(bad)) << bad;
   EXPECT_EQ(grouped(1560860324864), "1,560,860,324,864");
   EXPECT_EQ(grouped(12), "12");
+}
+
+TEST(AlignedBuffer, AlignedZeroedAndOfItsExactSize) {
+  for (const std::size_t size :
+       {std::size_t{1}, std::size_t{65}, AlignedBuffer::kOwnPages - 1, AlignedBuffer::kOwnPages, std::size_t{1000001}}) {
+    auto buffer = AlignedBuffer::allocate(size, "a test");
+    ASSERT_TRUE(buffer.has_value());
+    EXPECT_EQ(buffer->size(), size);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64, 0u);
+    for (const std::byte b : buffer->bytes()) ASSERT_EQ(b, std::byte{0});
+    std::ranges::fill(buffer->bytes(), std::byte{1});
+    const std::byte* const where = buffer->data();
+    const AlignedBuffer moved = std::move(*buffer);
+    EXPECT_EQ(moved.data(), where);
+    EXPECT_EQ(moved.size(), size);
+    EXPECT_EQ(buffer->size(), 0u);  // NOLINT(bugprone-use-after-move): what is left is empty
+  }
+}
+
+TEST(AlignedBuffer, SaysWhatTheSystemRefused) {
+  const auto buffer = AlignedBuffer::allocate(std::size_t{1} << 60, "a part of half the world");
+  ASSERT_FALSE(buffer.has_value());
+  EXPECT_EQ(buffer.error().code, Code::does_not_fit);
+  EXPECT_NE(buffer.error().message.find("a part of half the world"), std::string::npos);
 }
 
 TEST(ByteReader, NeverReadsPastTheEnd) {

@@ -96,7 +96,7 @@ class Controller::Impl : public std::enable_shared_from_this<Impl> {
     if (!may_ask(role, message)) {
       responder.fail({Code::invalid_argument,
                       fmt::format("a {} was sent to the controller by a {}, which it takes from nobody of that role",
-                                  message_name(message), role_text(role)),
+                                  message_name(message), role_name(role)),
                       {},
                       {}});
       return;
@@ -235,20 +235,6 @@ class Controller::Impl : public std::enable_shared_from_this<Impl> {
         self->arm();
       }
     });
-  }
-
-  static std::string_view role_text(Role role) {
-    switch (role) {
-      case Role::node:
-        return "node";
-      case Role::gateway:
-        return "gateway";
-      case Role::controller:
-        return "controller";
-      case Role::tool:
-        return "tool";
-    }
-    return "stranger";
   }
 
   Reactor& reactor_;

@@ -161,20 +161,7 @@ bool ActiveStep::start(Round& r, std::coroutine_handle<> h) {
             message.tensors.push_back(*input);
           } else {
             s.rows.assign(wanted[input].begin(), wanted[input].end());
-            Activation some;
-            some.form = input->form;
-            some.rows = s.rows.size();
-            some.width = input->width;
-            const auto copy = [&](const auto& from, auto& to, std::size_t n) {
-              if (from.empty()) return;
-              for (const auto row : s.rows)
-                to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(row * n),
-                          from.begin() + static_cast<std::ptrdiff_t>((row + 1) * n));
-            };
-            copy(input->values, some.values, input->width);
-            copy(input->q, some.q, input->width);
-            copy(input->scales, some.scales, input->groups());
-            message.tensors.push_back(std::move(some));
+            message.tensors.push_back(choose_rows(*input, s.rows));
           }
           it = sent.emplace(input, std::move(s)).first;
         }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
@@ -15,8 +16,8 @@ enum class Form : std::uint8_t {
   i8 = 2,    // int8 in groups of 32 from element 0 of the row, one f32 scale a group; 1.125 bytes a value on the wire
 };
 
-// Rows [rows, width]. For f32 and bf16 `values` holds f32 (already rounded to bf16 in the second case); for i8 `q` [rows, width]
-// and `scales` [rows, ceil(width/32)] hold the quantised form, and `values` is empty.
+// Rows [rows, width]. For f32 and bf16 `values` holds f32 (already rounded to bf16 in the second case); for i8 `q`
+// [rows, width] and `scales` [rows, ceil(width/32)] hold the quantised form, and `values` is empty.
 struct Activation {
   Form form = Form::f32;
   std::size_t rows = 0;
@@ -32,5 +33,8 @@ struct Activation {
   [[nodiscard]] const float* row(std::size_t r) const { return values.data() + r * width; }
   [[nodiscard]] std::size_t groups() const { return (width + 31) / 32; }
 };
+
+// These rows of `from`, in this order, in the same form. Every row must be below from.rows.
+Activation choose_rows(const Activation& from, std::span<const std::uint16_t> rows);
 
 }  // namespace myriad

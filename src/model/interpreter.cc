@@ -96,24 +96,8 @@ struct Interpreter::Impl final : OperatorRunner {
         std::copy_n(table.w.data() + static_cast<std::size_t>(tokens[t]) * table.k, table.k, y.row(t));
       return y;
     }
-    Activation x = *call.inputs[0];
-    if (!call.rows.empty()) {  // experts: the rows that chose it
-      x.rows = call.rows.size();
-      x.values.clear();
-      x.q.clear();
-      x.scales.clear();
-      for (const auto r : call.rows) {
-        const Activation& in = *call.inputs[0];
-        const auto append = [&](auto& to, const auto& from, std::size_t n) {
-          if (!from.empty())
-            to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(r * n),
-                      from.begin() + static_cast<std::ptrdiff_t>((r + 1) * n));
-        };
-        append(x.values, in.values, in.width);
-        append(x.q, in.q, in.width);
-        append(x.scales, in.scales, in.groups());
-      }
-    }
+    // experts: the rows that chose it
+    const Activation x = call.rows.empty() ? *call.inputs[0] : choose_rows(*call.inputs[0], call.rows);
     switch (op.kind) {
       case OpKind::linear:
       case OpKind::head:

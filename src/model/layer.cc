@@ -94,17 +94,18 @@ Activation latent_and_keys(const LayerContext& c, const Activation& kv, const fl
   return out;
 }
 
-Task kda_attention(LayerContext& c, std::size_t layer, const Activation& normed, Activation& out) {
-  const Operator *heads = op(c, layer, OpRole::attn), *o = op(c, layer, OpRole::attn_o);
-  const Activation x = sealed(c, normed, heads->inputs[0]);
-  Round attend;
-  attend.add(heads, {&x});
-  co_await run(c, attend);
-  const Activation context = sealed(c, std::move(attend.calls[0].output), o->inputs[0]);
-  Round project;
-  project.add(o, {&context});
-  co_await run(c, project);
-  out = std::move(project.calls[0].output);
+// Two operators one after the other, each a round: `first` on normed x, `second` on its gathered output.
+Task in_two_rounds(LayerContext& c, const Operator* first, const Operator* second, const Activation& normed,
+                   Activation& out) {
+  const Activation x = sealed(c, normed, first->inputs[0]);
+  Round enter;
+  enter.add(first, {&x});
+  co_await run(c, enter);
+  const Activation inner = sealed(c, std::move(enter.calls[0].output), second->inputs[0]);
+  Round leave;
+  leave.add(second, {&inner});
+  co_await run(c, leave);
+  out = std::move(leave.calls[0].output);
 }
 
 Task mla_attention(LayerContext& c, std::size_t layer, const Activation& normed, const LeadVectors& w,
@@ -147,7 +148,7 @@ Task attention_half(LayerContext& c, std::size_t layer, Stream& s) {
   const Activation normed = norm(c, x, w.get(VectorRole::norm), config.rms_norm_eps);
   Activation a;
   if (config.attention[layer] == AttentionKind::kda) {
-    co_await kda_attention(c, layer, normed, a);
+    co_await in_two_rounds(c, op(c, layer, OpRole::attn), op(c, layer, OpRole::attn_o), normed, a);
   } else {
     co_await mla_attention(c, layer, normed, w, a);
   }
@@ -186,19 +187,6 @@ Activation combine(const LayerContext& c, const Dispatch& d, const std::vector<O
     }
   }
   return y;
-}
-
-Task dense_ffn(LayerContext& c, std::size_t layer, const Activation& normed, Activation& out) {
-  const Operator *up = op(c, layer, OpRole::dense_up), *down = op(c, layer, OpRole::dense_down);
-  const Activation x = sealed(c, normed, up->inputs[0]);
-  Round first;
-  first.add(up, {&x});
-  co_await run(c, first);
-  const Activation inner = sealed(c, std::move(first.calls[0].output), down->inputs[0]);
-  Round second;
-  second.add(down, {&inner});
-  co_await run(c, second);
-  out = std::move(second.calls[0].output);
 }
 
 Task moe_ffn(LayerContext& c, std::size_t layer, const Activation& normed, const LeadVectors& w, Activation& out) {
@@ -250,7 +238,7 @@ Task ffn_half(LayerContext& c, std::size_t layer, Stream& s) {
   if (config.is_moe(layer)) {
     co_await moe_ffn(c, layer, normed, w, y);
   } else {
-    co_await dense_ffn(c, layer, normed, y);
+    co_await in_two_rounds(c, op(c, layer, OpRole::dense_up), op(c, layer, OpRole::dense_down), normed, y);
   }
   accumulate(c, s, y, false);
 }
@@ -280,15 +268,9 @@ Task run_head(LayerContext& c, const Stream& stream, std::vector<std::uint16_t> 
               Activation& out) {
   const LeadVectors& w = c.leads.at({0, OpRole::final_lead, 0});
   const Operator* head = op(c, 0, OpRole::head);
-  const std::size_t width = stream.residual.width;
   Stream chosen;
-  const auto choose = [&](const Activation& from) {
-    Activation to(from.form, wanted.size(), width);
-    for (std::size_t i = 0; i < wanted.size(); ++i) std::copy_n(from.row(wanted[i]), width, to.row(i));
-    return to;
-  };
-  chosen.residual = choose(stream.residual);
-  for (const auto& block : stream.blocks) chosen.blocks.push_back(choose(block));
+  chosen.residual = choose_rows(stream.residual, wanted);
+  for (const auto& block : stream.blocks) chosen.blocks.push_back(choose_rows(block, wanted));
   const Activation x = sealed(
       c, norm(c, mix(c, chosen, w.get(VectorRole::res_score)), w.get(VectorRole::norm), c.graph.config().rms_norm_eps),
       head->inputs[0]);

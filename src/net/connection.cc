@@ -21,20 +21,6 @@ constexpr std::size_t kReadsPerTurn = 8;  // then the other connections have the
 // A timer that comes so much too late means that this process itself stood still; it tells nothing about the peer.
 constexpr Nanos kOwnStandstill = std::chrono::milliseconds(300);
 
-std::string_view role_name(Role role) {
-  switch (role) {
-    case Role::node:
-      return "node";
-    case Role::gateway:
-      return "gateway";
-    case Role::controller:
-      return "controller";
-    case Role::tool:
-      return "tool";
-  }
-  return "process";
-}
-
 std::uint32_t milliseconds_up(Nanos wait) {
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(wait).count();
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(ms, 1, UINT32_MAX));

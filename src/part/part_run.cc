@@ -12,24 +12,6 @@ namespace {
 
 constexpr std::size_t kTileGrain = 4;  // tiles a thread takes at least
 
-Activation choose_rows(const Activation& from, std::span<const std::uint16_t> rows) {
-  Activation to;
-  to.form = from.form;
-  to.rows = rows.size();
-  to.width = from.width;
-  const auto copy = [&](const auto& source, auto& target, std::size_t width) {
-    if (source.empty()) return;
-    target.reserve(rows.size() * width);
-    for (const auto r : rows)
-      target.insert(target.end(), source.begin() + static_cast<std::ptrdiff_t>(r * width),
-                    source.begin() + static_cast<std::ptrdiff_t>((r + 1) * width));
-  };
-  copy(from.values, to.values, from.width);
-  copy(from.q, to.q, from.width);
-  copy(from.scales, to.scales, from.groups());
-  return to;
-}
-
 }  // namespace
 
 std::uint64_t attention_state_bytes(const Operator& op, std::uint32_t units, std::uint32_t context, Profile profile) {

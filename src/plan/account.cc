@@ -107,6 +107,8 @@ Result<CostSheet> CostSheet::build(const Graph& graph, const Manifest& manifest,
     cost.half = half_of(part.spec.op, sheet.halves_);
     cost.role = part.spec.op.role;
     cost.lead = op->kind == OpKind::lead;
+    cost.attends = cost.role == OpRole::attn;
+    cost.mixes_experts = cost.role == OpRole::ffn_lead && sheet.config_.is_moe(part.spec.op.layer);
     StateTerms terms;
     terms.fixed = op->state_bytes(part.spec.units());
     terms.per_position = op->state_bytes_per_position(part.spec.units(), profile);
@@ -143,6 +145,13 @@ void CostSheet::price() {
   }
   helper_work_ = work_bytes(config_, budget_, false);
   lead_work_ = std::max(helper_work_, work_bytes(config_, budget_, true));
+}
+
+std::uint64_t CostSheet::work_of(const PartCost& held) const {
+  WorkTerms terms = work_terms(config_, budget_, held.lead);
+  if (!held.attends) terms.attention = 0;
+  if (!held.mixes_experts) terms.experts = 0;
+  return terms.total();
 }
 
 std::uint64_t NodeAccount::total() const {

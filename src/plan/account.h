@@ -33,14 +33,12 @@ Status check_budget(const Budget& budget);
 // With H = hidden, W = the widest vector that enters or leaves an operator other than the vocabulary's, and B = banked
 // residual blocks of AttnRes (⌈layers / block size⌉ + 1, or none):
 //   activations  R·4·2·W                                  input and output of a call
-//   attention    R·4·A + S                                 A = values inside the attention operator: KDA
-//   6·heads·head_dim;
-//                                                         MLA heads·(qk + cache + latent + 2·v); S = scores of one
-//                                                         block of 1,024 positions, for all heads
-//   stream       R·4·H·(B + 3)                             lead only: residual stream, bank, mix, half-layer output
-//   experts      R·4·(top_k·expert width + experts)        lead only: the chosen experts' answers and the router's
-//   logits frames       2·min(8 MiB, 4 KiB + R·4·F)               one coming, one going; F = W, for a lead max(W, H·(B
-//   + 1))
+//   attention    R·4·A + S                       A = values inside the attention operator: KDA 6·heads·head_dim, MLA
+//                                                heads·(qk + cache + latent + 2·v); S = scores of one block of 1,024
+//                                                positions, for all heads
+//   stream       R·4·H·(B + 3)                   lead only: residual stream, bank, mix, half-layer output
+//   experts      R·4·(top_k·expert width + experts)   lead only: the chosen experts' answers and the router's logits
+//   frames       2·min(8 MiB, 4 KiB + R·4·F)     one coming, one going; F = W, for a lead max(W, H·(B + 1))
 struct WorkTerms {
   std::uint64_t activations = 0, attention = 0, stream = 0, experts = 0, frames = 0;
   [[nodiscard]] std::uint64_t total() const { return activations + attention + stream + experts + frames; }
@@ -62,8 +60,8 @@ struct PartCost {
   double single_work = 0;  // the same for one sequence
   Half half = 0;
   OpRole role = OpRole::embed;
-  bool lead =
-      false;  // attn_lead, ffn_lead, final_lead: its holder carries the residual stream and needs a lead's buffers
+  bool lead = false;  // attn_lead, ffn_lead, final_lead: its holder carries the residual stream, with a lead's buffers
+  bool attends = false, mixes_experts = false;  // its holder needs these of WorkTerms: attention, experts
   [[nodiscard]] std::uint64_t bytes() const;
 };
 
@@ -78,9 +76,13 @@ class CostSheet {
   [[nodiscard]] std::span<const PartCost> parts() const { return parts_; }
   [[nodiscard]] const Budget& budget() const { return budget_; }
   [[nodiscard]] Half halves() const { return halves_; }
+  // Buffers of a node that may hold anything: what placement reserves. What it then holds may need less.
   [[nodiscard]] std::uint64_t helper_work() const { return helper_work_; }
   [[nodiscard]] std::uint64_t lead_work() const { return lead_work_; }  // at least helper_work()
   [[nodiscard]] const std::string& part_name(std::size_t part) const { return names_[part]; }
+  // Buffers of a node that holds just such parts (of `held` only lead, attends and mixes_experts count); at most
+  // lead_work(), and for a helper at most helper_work().
+  [[nodiscard]] std::uint64_t work_of(const PartCost& held) const;
   // Sums over all parts.
   [[nodiscard]] std::uint64_t part_bytes() const { return part_bytes_; }
   [[nodiscard]] std::uint64_t state_bytes() const { return state_bytes_; }

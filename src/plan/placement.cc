@@ -357,6 +357,7 @@ std::vector<NodeAccount> account_of(const CostSheet& costs, const Placement& pla
                                     std::span<const NodeOffer> offers) {
   std::unordered_map<std::string_view, std::uint32_t> index;
   std::vector<NodeAccount> accounts(offers.size());
+  std::vector<PartCost> held(offers.size());  // what any of the node's parts needs
   for (std::uint32_t i = 0; i < offers.size(); ++i) {
     index.emplace(offers[i].id.value, i);
     accounts[i].node = offers[i].id;
@@ -371,11 +372,14 @@ std::vector<NodeAccount> account_of(const CostSheet& costs, const Placement& pla
     const PartCost& cost = costs.parts()[p];
     ++account.parts;
     account.lead |= cost.lead;
+    held[found->second].lead |= cost.lead;
+    held[found->second].attends |= cost.attends;
+    held[found->second].mixes_experts |= cost.mixes_experts;
     account.part_bytes = add_saturating(account.part_bytes, cost.part_bytes);
     account.state_bytes = add_saturating(account.state_bytes, cost.state_bytes);
   }
-  for (NodeAccount& account : accounts)
-    if (account.parts > 0) account.work_bytes = account.lead ? costs.lead_work() : costs.helper_work();
+  for (std::size_t i = 0; i < accounts.size(); ++i)
+    if (accounts[i].parts > 0) accounts[i].work_bytes = costs.work_of(held[i]);
   return accounts;
 }
 

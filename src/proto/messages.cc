@@ -193,6 +193,20 @@ class Check {
 
 }  // namespace
 
+std::string_view role_name(Role r) {
+  switch (r) {
+    case Role::node:
+      return "node";
+    case Role::gateway:
+      return "gateway";
+    case Role::controller:
+      return "controller";
+    case Role::tool:
+      return "tool";
+  }
+  return "process";
+}
+
 std::string_view node_state_name(NodeState s) {
   constexpr std::array<std::string_view, 6> names = {"joining", "loading", "ready", "spare", "failed", "lost"};
   const auto i = static_cast<std::size_t>(s);

@@ -53,6 +53,7 @@ enum class FleetState : std::uint8_t {
   ready = 2,
   degraded = 3
 };  // waiting: for nodes; degraded: parts are missing
+std::string_view role_name(Role r);
 std::string_view node_state_name(NodeState s);
 std::string_view fleet_state_name(FleetState s);
 
