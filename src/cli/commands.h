@@ -86,6 +86,26 @@ struct CutCommandOptions {
 };
 int cut_command(const CutCommandOptions& options);
 
+// ---- how fast this machine is
+struct BenchReadOptions {
+  std::uint32_t threads = 0;  // 0: the usable cores
+  Bytes bytes{std::uint64_t{1} << 30};
+  double seconds = 1;
+  bool json = false;
+};
+int bench_read_command(const BenchReadOptions& options);
+// Both feed ids that are given beforehand, so that no model can fall into repeating itself: id i = (17 + 7919·i) mod
+// vocabulary.
+struct BenchModelOptions {
+  EngineOptions engine;
+  std::uint32_t prompt = 16;    // ids fed before, or (prefill) at once
+  std::uint32_t tokens = 48;    // decode: timed steps of every sequence
+  std::uint32_t sequences = 1;  // decode: that go on together
+  bool json = false;
+};
+int bench_decode_command(const BenchModelOptions& options);
+int bench_prefill_command(const BenchModelOptions& options);
+
 // ---- the processes of a fleet. ready_fd: cli/service.h.
 struct ControllerCommandOptions {
   std::filesystem::path cut_directory;

@@ -65,7 +65,7 @@ void show_text(const Plan& plan, const CutCommandOptions& options, const FleetSi
 }
 
 Status dry_run(const ModelSource& model, const CutCommandOptions& options) {
-  MYRIAD_TRY_STATUS(model.checkpoint()->verify_complete());
+  MYRIAD_TRY_STATUS(model.weights()->verify_complete());
   const Plan plan = plan_of(model, options);
   std::optional<FleetSize> size;
   if (options.node_memory) {
@@ -92,7 +92,7 @@ Status real_cut(const ModelSource& model, const CutCommandOptions& options) {
   Result<Manifest> made = fail(Code::internal, "nothing was cut");
   {
     ProgressLine line("cutting " + plan.manifest.model_name);
-    made = cut_model(*model.checkpoint(), model.graph(), plan.options, options.out, plan.manifest.model_name,
+    made = cut_model(*model.weights(), plan.options, options.out, plan.manifest.model_name,
                      [&](const CutProgress& p) {
                        line.update(p.bytes_done, p.bytes,
                                    fmt::format("{} of {} parts, {} of {}", grouped(p.parts_done), grouped(p.parts),
@@ -112,7 +112,7 @@ Status real_cut(const ModelSource& model, const CutCommandOptions& options) {
 
 Status cut_or_plan(const CutCommandOptions& options) {
   MYRIAD_TRY(const ModelSource model, ModelSource::open(options.model));
-  if (model.checkpoint() == nullptr)
+  if (model.weights() == nullptr)
     return fail(Code::unsupported, "{} is cut already; cut the Hugging Face directory that it was made from",
                 options.model.string());
   return options.dry_run ? dry_run(model, options) : real_cut(model, options);

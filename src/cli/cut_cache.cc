@@ -28,10 +28,16 @@ Result<std::filesystem::path> cache_root() {
 }
 
 Result<std::string> fingerprint(const std::filesystem::path& model) {
-  MYRIAD_TRY(std::string text, read_small_file(model / "config.json", kMaxConfigBytes));
-  std::vector<std::string> lines;
   std::error_code ec;
-  for (const auto& entry : std::filesystem::directory_iterator(model, ec)) {
+  const bool is_file = std::filesystem::is_regular_file(model, ec);  // GGUF: with all of its parts, which lie beside it
+  std::string text;
+  if (!is_file) {
+    MYRIAD_TRY(text, read_small_file(model / "config.json", kMaxConfigBytes));
+  }
+  const std::string series = model.filename().string().substr(0, model.filename().string().rfind("-0"));
+  std::vector<std::string> lines;
+  for (const auto& entry : std::filesystem::directory_iterator(is_file ? model.parent_path() / "." : model, ec)) {
+    if (is_file && !entry.path().filename().string().starts_with(series)) continue;
     const auto size = entry.file_size(ec);
     if (ec) continue;  // directories
     const auto time = entry.last_write_time(ec).time_since_epoch().count();

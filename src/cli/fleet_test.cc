@@ -9,7 +9,7 @@
 #include "controller/controller.h"
 #include "engine/local_pipeline.h"
 #include "gateway/fleet_pipeline.h"
-#include "model/checkpoint.h"
+#include "model/hf_weights.h"
 #include "node/node.h"
 #include "part/cutter.h"
 
@@ -23,12 +23,10 @@ class FleetTest : public testing::Test {
   void SetUp() override {
     directory_ = std::filesystem::temp_directory_path() / fmt::format("myriad-fleet-test-{}", ::getpid());
     std::filesystem::remove_all(directory_);
-    auto checkpoint = Checkpoint::open(std::filesystem::path(MYRIAD_SOURCE_DIR) / "tests/data/random-k3");
-    ASSERT_TRUE(checkpoint) << checkpoint.error().to_string();
-    checkpoint_.emplace(std::move(*checkpoint));
-    auto graph = Graph::build(checkpoint_->config());
-    ASSERT_TRUE(graph);
-    graph_.emplace(std::move(*graph));
+    auto weights = HfWeights::open(std::filesystem::path(MYRIAD_SOURCE_DIR) / "tests/data/random-k3");
+    ASSERT_TRUE(weights) << weights.error().to_string();
+    weights_.emplace(std::move(*weights));
+    graph_.emplace(weights_->graph());
     reactor_.start();
   }
   void TearDown() override {
@@ -41,7 +39,7 @@ class FleetTest : public testing::Test {
 
   void start(std::size_t nodes, Profile profile, std::uint64_t cut_seed) {
     const auto manifest =
-        cut_model(*checkpoint_, *graph_, {std::uint64_t{64} << 10, cut_seed}, directory_ / "cut", "tiny", nullptr);
+        cut_model(*weights_, {std::uint64_t{64} << 10, cut_seed}, directory_ / "cut", "tiny", nullptr);
     ASSERT_TRUE(manifest) << manifest.error().to_string();
     ControllerOptions options;
     options.listen = {"127.0.0.1", 0};
@@ -86,14 +84,14 @@ class FleetTest : public testing::Test {
     const auto specs = cut(*graph_, {});
     auto local =
         LocalPipeline::create(*graph_, "tiny", profile, {4, 64, 32}, 1, specs, [&](std::size_t i) -> Result<Part> {
-          MYRIAD_TRY(AlignedBuffer bytes, build_part(*checkpoint_, *graph_, specs[i]));
+          MYRIAD_TRY(AlignedBuffer bytes, build_part(*weights_, specs[i]));
           return Part::parse(std::move(bytes), *graph_, nullptr);
         });
     return logits(**local, 32);
   }
 
   std::filesystem::path directory_;
-  std::optional<Checkpoint> checkpoint_;
+  std::optional<HfWeights> weights_;
   std::optional<Graph> graph_;
   Reactor reactor_;
   std::unique_ptr<Controller> controller_;

@@ -96,9 +96,9 @@ int inspect_command(const InspectOptions& options) {
     show_cut(*source->manifest(), options.json);
     return kDone;
   }
-  const auto checkpoint = open_checkpoint(options.model);
-  if (!checkpoint) return report("inspect", checkpoint.error());
-  const Inventory inventory = take_inventory(*checkpoint);
+  const auto weights = open_weights(options.model);
+  if (!weights) return report("inspect", weights.error());
+  const Inventory inventory = (*weights)->inventory();
   const std::string text = options.json ? inventory_json(inventory) : inventory_text(inventory);
   std::fwrite(text.data(), 1, text.size(), stdout);
   return kDone;

@@ -98,10 +98,10 @@ class RowWriter {
 };
 
 Status interpret(const ModelSource& model, Profile profile, const std::vector<std::int32_t>& ids, RowWriter& rows) {
-  if (model.checkpoint() == nullptr)
+  if (model.weights() == nullptr)
     return fail(Code::unsupported, "--interpreter reads a Hugging Face directory; {} is a cut one",
                 model.directory().string());
-  MYRIAD_TRY(Interpreter interpreter, Interpreter::load(*model.checkpoint(), profile));
+  MYRIAD_TRY(Interpreter interpreter, Interpreter::load(*model.weights(), profile));
   MYRIAD_TRY(const std::vector<std::vector<float>> logits, interpreter.forward(ids));
   for (std::size_t p = 0; p < logits.size(); ++p) rows.row(p, logits[p]);
   return rows.end();

@@ -46,7 +46,7 @@ CLI::Option* add_profile(CLI::App& app, Profile& profile) {
       ->type_name("fast|exact");
 }
 CLI::Option* add_model(CLI::App& app, std::filesystem::path& model) {
-  return app.add_option("MODEL", model, "a directory in the Hugging Face layout, or one that `myriad cut` made")
+  return app.add_option("MODEL", model, "a GGUF file, a directory in the Hugging Face layout, or one that `myriad cut` made")
       ->required();
 }
 void add_engine(CLI::App& app, EngineOptions& engine) {
@@ -236,6 +236,38 @@ void add_gateway(CLI::App& app, Selected& selected) {
   add_ready_fd(*c, o->ready_fd);
 }
 
+void add_bench_model(CLI::App& bench, Selected& selected, const char* name, const char* what, std::uint32_t prompt,
+                     int (*command)(const BenchModelOptions&)) {
+  auto o = std::make_shared<BenchModelOptions>();
+  o->prompt = prompt;
+  auto* c = add_command(bench, selected, name, what, o, command);
+  add_engine(*c, o->engine);
+  c->add_option("--prompt", o->prompt, "tokens of the prompt")->check(CLI::Range(1U, 1024U))->capture_default_str();
+  if (command == bench_decode_command) {
+    c->add_option("--tokens", o->tokens, "steps that are timed")->check(CLI::Range(1U, 1U << 20))->capture_default_str();
+    c->add_option("--sequences", o->sequences, "that decode together")->check(CLI::Range(1U, 64U))->capture_default_str();
+  }
+  c->add_flag("--json", o->json, "as JSON");
+}
+
+void add_bench(CLI::App& app, Selected& selected) {
+  CLI::App* bench = app.add_subcommand("bench", "how fast this machine is");
+  bench->require_subcommand(1);
+  bench->footer(kExitCodes);
+  {
+    auto o = std::make_shared<BenchReadOptions>();
+    auto* c = add_command(*bench, selected, "read", "read memory and do nothing else: what decoding is measured by", o,
+                          bench_read_command);
+    c->add_option("--threads", o->threads, "default: the usable cores")->check(CLI::Range(0U, 1024U));
+    add_bytes(*c, "--bytes", "read again and again; more than the caches hold; default 1GiB",
+              [o](Bytes b) { o->bytes = b; });
+    c->add_option("--seconds", o->seconds, "how long")->capture_default_str();
+    c->add_flag("--json", o->json, "as JSON");
+  }
+  add_bench_model(*bench, selected, "decode", "one token after the other", 16, bench_decode_command);
+  add_bench_model(*bench, selected, "prefill", "a whole prompt at once", 512, bench_prefill_command);
+}
+
 CLI::Option* add_fleet_name(CLI::App& app, std::string& fleet) {
   return app.add_option("--fleet", fleet, "its name on this machine")->capture_default_str();
 }
@@ -303,6 +335,7 @@ int run_command_line(int argc, char** argv) {
   add_tokenize(app, selected);
   add_chat_format(app, selected);
   add_cut(app, selected);
+  add_bench(app, selected);
   add_fleet(app, selected);
   add_controller(app, selected);
   add_node(app, selected);

@@ -1,6 +1,8 @@
 #include "cli/model_source.h"
 
 #include "kernels/thread_pool.h"
+#include "model/gguf_weights.h"
+#include "model/hf_weights.h"
 #include "part/file_io.h"
 
 namespace myriad::cli {
@@ -13,7 +15,7 @@ bool there_is(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-// See open_checkpoint.
+// See open_weights.
 template <class T>
 Result<T> blame_file(Result<T> result) {
   if (!result && result.error().code == Code::limit) result.error().code = Code::unsupported;
@@ -28,14 +30,8 @@ bool is_cut_directory(const std::filesystem::path& directory) {
 
 Result<ModelSource> ModelSource::open(const std::filesystem::path& directory) {
   std::error_code ec;
-  if (!std::filesystem::is_directory(directory, ec)) {
-    if (!there_is(directory))
-      return fail(Code::not_found, "opening the model {}: there is no such directory", directory.string());
-    return fail(Code::unsupported,
-                "opening the model {}: this is a file; give the directory that holds config.json and *.safetensors, or "
-                "one that `myriad cut` made",
-                directory.string());
-  }
+  if (!std::filesystem::exists(directory, ec))
+    return fail(Code::not_found, "opening the model {}: there is no such file or directory", directory.string());
   ModelSource source;
   source.directory_ = directory;
   if (is_cut_directory(directory)) {
@@ -46,16 +42,20 @@ Result<ModelSource> ModelSource::open(const std::filesystem::path& directory) {
     source.graph_ = std::make_unique<Graph>(std::move(graph));
     return source;
   }
-  MYRIAD_TRY(Checkpoint checkpoint, open_checkpoint(directory));
+  MYRIAD_TRY(source.weights_, open_weights(directory));
   source.name_ = model_name_of(directory);
-  MYRIAD_TRY(Graph graph, Graph::build(checkpoint.config()));
-  source.graph_ = std::make_unique<Graph>(std::move(graph));
-  source.checkpoint_.emplace(std::move(checkpoint));
+  source.graph_ = std::make_unique<Graph>(source.weights_->graph());
   return source;
 }
 
-Result<Checkpoint> open_checkpoint(const std::filesystem::path& directory) {
-  return blame_file(Checkpoint::open(directory));
+Result<std::unique_ptr<ModelWeights>> open_weights(const std::filesystem::path& path) {
+  std::error_code ec;
+  if (std::filesystem::is_regular_file(path, ec)) {
+    MYRIAD_TRY(GgufWeights weights, blame_file(GgufWeights::open(path)));
+    return std::make_unique<GgufWeights>(std::move(weights));
+  }
+  MYRIAD_TRY(HfWeights weights, blame_file(HfWeights::open(path)));
+  return std::make_unique<HfWeights>(std::move(weights));
 }
 
 Result<Tokenizer> ModelSource::tokenizer() const {
@@ -72,7 +72,7 @@ Result<std::unique_ptr<LocalPipeline>> ModelSource::pipeline(Profile profile, co
     specs = cut(*graph_, cut_options);
   return LocalPipeline::create(*graph_, name_, profile, budget, threads, specs, [&](std::size_t i) -> Result<Part> {
     if (!manifest_) {
-      MYRIAD_TRY(AlignedBuffer bytes, build_part(*checkpoint_, *graph_, specs[i]));
+      MYRIAD_TRY(AlignedBuffer bytes, build_part(*weights_, specs[i], false));
       return Part::parse(std::move(bytes), *graph_, nullptr);
     }
     const auto& part = manifest_->parts[i];

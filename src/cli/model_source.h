@@ -7,8 +7,8 @@
 #include <string>
 
 #include "engine/local_pipeline.h"
-#include "model/checkpoint.h"
 #include "model/tokenizer.h"
+#include "model/weights.h"
 #include "part/cutter.h"
 
 namespace myriad::cli {
@@ -25,7 +25,8 @@ class ModelSource {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const Graph& graph() const { return *graph_; }  // stays where it is when this object moves
   [[nodiscard]] const ModelConfig& config() const { return graph_->config(); }
-  [[nodiscard]] const Checkpoint* checkpoint() const { return checkpoint_ ? &*checkpoint_ : nullptr; }
+  // The model's own files; nullptr for a cut directory.
+  [[nodiscard]] const ModelWeights* weights() const { return weights_.get(); }
   [[nodiscard]] const Manifest* manifest() const { return manifest_ ? &*manifest_ : nullptr; }
   [[nodiscard]] Result<Tokenizer> tokenizer() const;
   // All parts in this process; this object must outlive the pipeline. A cut directory's parts are as they are (its
@@ -38,14 +39,14 @@ class ModelSource {
   ModelSource() = default;
   std::filesystem::path directory_;
   std::string name_;
-  std::optional<Checkpoint> checkpoint_;  // one of these two
+  std::unique_ptr<ModelWeights> weights_;  // one of these two
   std::optional<Manifest> manifest_;
   std::unique_ptr<Graph> graph_;
 };
 
-// Checkpoint::open, whose `limit` errors (a file beyond a named maximum) become `unsupported`: the file is at fault,
-// not the work.
-Result<Checkpoint> open_checkpoint(const std::filesystem::path& directory);
+// A Hugging Face directory or a GGUF file. `limit` errors (a file beyond a named maximum) become `unsupported`: the file
+// is at fault, not the work.
+Result<std::unique_ptr<ModelWeights>> open_weights(const std::filesystem::path& path);
 
 // Of a directory with tiktoken.model, or of such a file alone (any *.tiktoken or *.model). A config.json beside it says
 // how large the vocabulary is.

@@ -40,7 +40,7 @@ TEST_P(Numerics, InterpreterMatchesTheReference) {
   const auto dir = test_model(GetParam());
   const Golden g = golden(dir);
   const TestModel model = TestModel::open(dir);
-  auto interpreter = Interpreter::load(model.checkpoint, Profile::exact);
+  auto interpreter = Interpreter::load(*model.weights, Profile::exact);
   ASSERT_TRUE(interpreter) << interpreter.error().to_string();
   const auto logits = interpreter->forward(g.ids);
   ASSERT_TRUE(logits) << logits.error().to_string();
@@ -52,7 +52,7 @@ TEST_P(Numerics, EveryCutChunkBatchAndThreadCountGivesTheInterpretersBits) {
   const Golden g = golden(dir);
   const TestModel model = TestModel::open(dir);
   for (const Profile profile : {Profile::exact, Profile::fast}) {
-    auto interpreter = Interpreter::load(model.checkpoint, profile);
+    auto interpreter = Interpreter::load(*model.weights, profile);
     ASSERT_TRUE(interpreter);
     const auto expected = interpreter->forward(g.ids);
     ASSERT_TRUE(expected) << expected.error().to_string();

@@ -127,6 +127,7 @@ Result<Activation> PartExecutor::run(std::uint32_t index, std::span<const Activa
       }
       case OpKind::kda_heads:
       case OpKind::mla_heads:
+      case OpKind::gqa_heads:
         return attend(entry, inputs, sequences);
       case OpKind::lead:
         return fail(Code::invalid_argument, "a lead's vectors cannot be called");

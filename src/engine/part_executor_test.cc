@@ -11,7 +11,7 @@ class Executor : public testing::Test {
  protected:
   void SetUp() override {
     for (std::uint32_t i = 0; i < specs_.size(); ++i) {
-      auto bytes = build_part(model_.checkpoint, model_.graph, specs_[i]);
+      auto bytes = build_part(*model_.weights, specs_[i]);
       ASSERT_TRUE(bytes) << bytes.error().to_string();
       auto part = Part::parse(std::move(*bytes), model_.graph, nullptr);
       ASSERT_TRUE(part) << part.error().to_string();

@@ -172,7 +172,7 @@ bool ActiveStep::start(Round& r, std::coroutine_handle<> h) {
                 std::lower_bound(it->second.rows.begin(), it->second.rows.end(), item.rows[i]) -
                 it->second.rows.begin());
       }
-      if (call.op->kind == OpKind::kda_heads || call.op->kind == OpKind::mla_heads) message.sequences = step.sequences;
+      if (has_state(call.op->kind)) message.sequences = step.sequences;
       if (call.op->kind == OpKind::embed) message.tokens = step.tokens;
       message.items.push_back(std::move(out));
     }
@@ -358,7 +358,7 @@ Result<std::unique_ptr<StageRunner>> StageRunner::create(const Graph& graph, Ass
             Code::corrupt,
             "the assignment of epoch {} makes this node lead half-layers {} to {}, but {} is not among its parts",
             a.epoch.value, stage.first, stage.last, PartSpec{op.ref, 0, 1}.name());
-      if (op.kind == OpKind::kda_heads || op.kind == OpKind::mla_heads)
+      if (has_state(op.kind))
         for (const auto& r : routes) stateful.insert(r.owner);
     }
   }
@@ -408,7 +408,7 @@ std::vector<Action> StageRunner::on_step(std::uint64_t ticket, Step step) {
       return refuse(
           {Code::invalid_argument, fmt::format("step {} wants row {} of {}", step.step, w.row, rows), {}, {}});
   const std::size_t streams = stage.first == 0 ? 0 : 1 + banked_blocks(config, stage.first);
-  const Form form = i.assign.profile == Profile::exact ? Form::f32 : Form::bf16;
+  const Form form = i.graph.residual_form(i.assign.profile);
   bool fits = step.tensors.size() == streams;
   for (const auto& t : step.tensors) fits = fits && t.rows == rows && t.width == config.hidden && t.form == form;
   if (!fits)

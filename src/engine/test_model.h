@@ -6,9 +6,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 
 #include "engine/local_pipeline.h"
-#include "model/checkpoint.h"
+#include "model/hf_weights.h"
 #include "part/cutter.h"
 
 namespace myriad {
@@ -18,22 +19,21 @@ inline std::filesystem::path test_model(std::string_view name) {
 }
 
 struct TestModel {
-  Checkpoint checkpoint;
+  std::shared_ptr<const ModelWeights> weights;
   Graph graph;
 
   static TestModel open(const std::filesystem::path& dir) {
-    auto checkpoint = Checkpoint::open(dir);
-    if (!checkpoint) throw std::runtime_error(checkpoint.error().to_string());
-    auto graph = Graph::build(checkpoint->config());
-    if (!graph) throw std::runtime_error(graph.error().to_string());
-    return {std::move(*checkpoint), std::move(*graph)};
+    auto weights = HfWeights::open(dir);
+    if (!weights) throw std::runtime_error(weights.error().to_string());
+    auto held = std::make_shared<HfWeights>(std::move(*weights));
+    return {held, held->graph()};
   }
   [[nodiscard]] std::unique_ptr<LocalPipeline> pipeline(Profile profile, CutOptions options, Budget budget,
                                                         std::size_t threads) const {
     const auto specs = cut(graph, options);
     auto made =
         LocalPipeline::create(graph, "test", profile, budget, threads, specs, [&](std::size_t i) -> Result<Part> {
-          MYRIAD_TRY(AlignedBuffer bytes, build_part(checkpoint, graph, specs[i]));
+          MYRIAD_TRY(AlignedBuffer bytes, build_part(*weights, specs[i]));
           return Part::parse(std::move(bytes), graph, nullptr);
         });
     if (!made) throw std::runtime_error(made.error().to_string());

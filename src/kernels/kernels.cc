@@ -1,6 +1,7 @@
 #include "kernels/kernels.h"
 
 #include <cstdlib>
+#include <memory>
 
 #include "kernels/kernels_tables.h"
 
@@ -13,12 +14,14 @@ const Kernels* kernels_for(Isa isa) {
 #if defined(__x86_64__)
     // __builtin_cpu_supports also checks that the operating system saves the registers
     case Isa::avx2:
-      if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &avx2_kernels();
+      if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+        return &avx2_kernels();
       return nullptr;
     case Isa::avx512:
       if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-          __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+          __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+          __builtin_cpu_supports("f16c"))
         return &avx512_kernels();
       return nullptr;
 #else
@@ -28,6 +31,13 @@ const Kernels* kernels_for(Isa isa) {
 #endif
   }
   return nullptr;
+}
+
+void multiply_i8(const Kernels& kernels, DType t, const std::byte* weights, std::size_t k, std::size_t tile0,
+                 std::size_t tile1, Int8Rows x, std::size_t tokens, float* y, std::size_t ldy) {
+  const auto laid_out = std::make_unique_for_overwrite<std::byte[]>(kernels.laid_out_bytes(t, k, tokens));
+  kernels.lay_out_i8(t, x, k, tokens, 0, (k + kGroup - 1) / kGroup, laid_out.get());
+  kernels.matmul_i8(t, weights, k, tile0, tile1, laid_out.get(), tokens, y, ldy);
 }
 
 Result<const Kernels*> choose_kernels() {

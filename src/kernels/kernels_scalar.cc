@@ -1,11 +1,14 @@
 // The definition of every kernel: plain loops, one rounding where std::fma or an operator stands. Whatever another
 // instruction set computes must have these bits. (The bits of a NaN, as opposed to its being one, are left open: which
 // operand's payload survives is decided by the compiler's order of operands.)
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/kernels.h"
 #include "kernels/math.h"
+#include "quant/blocks.h"
 
 namespace myriad {
 
@@ -18,11 +21,6 @@ float tree(float (&s)[kStripes]) {
   for (std::size_t half = kStripes / 2; half > 0; half /= 2)
     for (std::size_t i = 0; i < half; ++i) s[i] += s[i + half];
   return s[0];
-}
-
-// 2^(e-127). Byte 255 means NaN and never gets into a part; here it is 2^128, that is +inf, as its neighbours suggest.
-float weight_scale(std::uint8_t e) {
-  return std::bit_cast<float>(e == 0 ? 0x00400000u : static_cast<std::uint32_t>(e) << 23);
 }
 
 void store_tile(const float (&acc)[kTileRows], float* y) {
@@ -57,49 +55,105 @@ void matmul_bf16(const std::uint16_t* weights, std::size_t k, std::size_t tile0,
     }
 }
 
-// The code of row r, column 32a+c of a tile.
-std::uint32_t code_at(const std::uint8_t* tile, std::size_t a, std::size_t c, std::size_t r) {
-  const std::uint8_t byte = tile[((a * 4 + c / 8) * kTileRows + r) * 4 + c % 4];
-  return c % 8 < 4 ? byte & 15u : byte >> 4u;
-}
-
-void matmul_mxfp4_f32(const std::uint8_t* weights, std::size_t k, std::size_t tile0, std::size_t tile1, const float* x,
-                      std::size_t ldx, std::size_t tokens, float* y, std::size_t ldy) {
-  const std::size_t groups = k / kGroup, bytes = tile_bytes(DType::mxfp4, k);
+void matmul_f16(const std::uint16_t* weights, std::size_t k, std::size_t tile0, std::size_t tile1, const float* x,
+                std::size_t ldx, std::size_t tokens, float* y, std::size_t ldy) {
   for (std::size_t tile = tile0; tile < tile1; ++tile)
     for (std::size_t t = 0; t < tokens; ++t) {
-      const std::uint8_t* w = weights + tile * bytes;
-      const std::uint8_t* scales = w + 256 * groups;
+      const std::uint16_t* w = weights + tile * ((k + 1) / 2) * 2 * kTileRows;
       float acc[kTileRows] = {};
-      for (std::size_t a = 0; a < groups; ++a)
-        for (std::size_t c = 0; c < kGroup; ++c)
-          for (std::size_t r = 0; r < kTileRows; ++r)
-            acc[r] = std::fma(kE2M1[code_at(w, a, c, r)] * weight_scale(scales[a * kTileRows + r]),
-                              x[t * ldx + a * kGroup + c], acc[r]);
+      for (std::size_t j = 0; j < k; ++j)
+        for (std::size_t r = 0; r < kTileRows; ++r)
+          acc[r] = std::fma(f16_to_f32(w[j * kTileRows + r]), x[t * ldx + j], acc[r]);
       store_tile(acc, y + t * ldy + tile * kTileRows);
     }
 }
 
-void matmul_mxfp4_i8(const std::uint8_t* weights, std::size_t k, std::size_t tile0, std::size_t tile1, Int8Rows x,
-                     std::size_t tokens, float* y, std::size_t ldy) {
-  const std::size_t groups = k / kGroup, bytes = tile_bytes(DType::mxfp4, k);
-  for (std::size_t tile = tile0; tile < tile1; ++tile)
-    for (std::size_t t = 0; t < tokens; ++t) {
-      const std::uint8_t* w = weights + tile * bytes;
-      const std::uint8_t* scales = w + 256 * groups;
-      const std::int8_t* q = x.q + t * k;
-      float acc[kTileRows] = {};
-      for (std::size_t a = 0; a < groups; ++a) {
-        std::int32_t sum[kTileRows] = {};
-        for (std::size_t c = 0; c < kGroup; ++c)
-          for (std::size_t r = 0; r < kTileRows; ++r) sum[r] += kE2M1Doubled[code_at(w, a, c, r)] * q[a * kGroup + c];
+void matmul_quantized(DType type, const std::byte* weights, std::size_t k, std::size_t tile0, std::size_t tile1,
+                      const float* x, std::size_t ldx, std::size_t tokens, float* y, std::size_t ldy) {
+  TileGroup group;
+  for (std::size_t tile = tile0; tile < tile1; ++tile) {
+    for (std::size_t t = 0; t < tokens; ++t) std::fill_n(y + t * ldy + tile * kTileRows, kTileRows, 0.0F);
+    for (std::size_t begin = 0; begin < k; begin += kGroup) {
+      read_tile_group(type, weights + tile * tile_bytes(type, k), k, begin / kGroup, group);
+      for (std::size_t c = 0; c < kGroup && begin + c < k; ++c)
         for (std::size_t r = 0; r < kTileRows; ++r) {
-          const float ws = weight_scale(scales[a * kTileRows + r]) * 0.5f;  // halved, for the codes are doubled
-          acc[r] = std::fma(ws * x.scale[t * groups + a], static_cast<float>(sum[r]), acc[r]);
+          float w = group.scale[c / 16][r] * static_cast<float>(group.q[c][r]);
+          if (has_minima(type)) w -= group.minimum[c / 16][r];
+          for (std::size_t t = 0; t < tokens; ++t) {
+            float& acc = y[t * ldy + tile * kTileRows + r];
+            acc = std::fma(w, x[t * ldx + begin + c], acc);
+          }
+        }
+    }
+  }
+}
+
+void matmul(DType type, const std::byte* weights, std::size_t k, std::size_t tile0, std::size_t tile1, const float* x,
+            std::size_t ldx, std::size_t tokens, float* y, std::size_t ldy) {
+  const auto* halves = reinterpret_cast<const std::uint16_t*>(weights);
+  switch (type) {
+    case DType::f32:
+      matmul_f32(reinterpret_cast<const float*>(weights), k, tile0, tile1, x, ldx, tokens, y, ldy);
+      break;
+    case DType::bf16:
+      matmul_bf16(halves, k, tile0, tile1, x, ldx, tokens, y, ldy);
+      break;
+    case DType::f16:
+      matmul_f16(halves, k, tile0, tile1, x, ldx, tokens, y, ldy);
+      break;
+    default:
+      matmul_quantized(type, weights, k, tile0, tile1, x, ldx, tokens, y, ldy);
+  }
+}
+
+// Activations as integer products read them: [tokens][groups].
+struct LaidOut {
+  std::int8_t q[kGroup];  // the last group filled up with zeros
+  float scale;
+};
+
+std::size_t laid_out_bytes(DType, std::size_t k, std::size_t tokens) {
+  return tokens * ((k + kGroup - 1) / kGroup) * sizeof(LaidOut);
+}
+
+void lay_out_i8(DType, Int8Rows x, std::size_t k, std::size_t tokens, std::size_t group0, std::size_t group1,
+                std::byte* out) {
+  const std::size_t groups = (k + kGroup - 1) / kGroup;
+  for (std::size_t t = 0; t < tokens; ++t)
+    for (std::size_t a = group0; a < group1; ++a) {
+      LaidOut group{{}, x.scale[t * groups + a]};
+      std::copy_n(x.q + t * k + a * kGroup, std::min(kGroup, k - a * kGroup), group.q);
+      std::memcpy(out + (t * groups + a) * sizeof group, &group, sizeof group);
+    }
+}
+
+void matmul_i8(DType type, const std::byte* weights, std::size_t k, std::size_t tile0, std::size_t tile1,
+               const std::byte* laid_out, std::size_t tokens, float* y, std::size_t ldy) {
+  const std::size_t groups = (k + kGroup - 1) / kGroup, span = scale_group(type);
+  TileGroup w;
+  for (std::size_t tile = tile0; tile < tile1; ++tile) {
+    for (std::size_t t = 0; t < tokens; ++t) std::fill_n(y + t * ldy + tile * kTileRows, kTileRows, 0.0F);
+    for (std::size_t a = 0; a < groups; ++a) {
+      read_tile_group(type, weights + tile * tile_bytes(type, k), k, a, w);
+      for (std::size_t t = 0; t < tokens; ++t) {
+        LaidOut x;
+        std::memcpy(&x, laid_out + (t * groups + a) * sizeof x, sizeof x);
+        float* acc = y + t * ldy + tile * kTileRows;
+        for (std::size_t begin = 0; begin < kGroup; begin += span) {
+          std::int32_t sum[kTileRows] = {}, activations = 0;
+          for (std::size_t c = begin; c < begin + span; ++c) {
+            activations += x.q[c];
+            for (std::size_t r = 0; r < kTileRows; ++r) sum[r] += w.q[c][r] * x.q[c];
+          }
+          for (std::size_t r = 0; r < kTileRows; ++r) {
+            acc[r] = std::fma(w.scale[begin / 16][r] * x.scale, static_cast<float>(sum[r]), acc[r]);
+            if (has_minima(type))
+              acc[r] = std::fma(-w.minimum[begin / 16][r], x.scale * static_cast<float>(activations), acc[r]);
+          }
         }
       }
-      store_tile(acc, y + t * ldy + tile * kTileRows);
     }
+  }
 }
 
 // ---- reductions
@@ -149,6 +203,17 @@ void rms_norm(const float* x, const float* w, float eps, float* y, std::size_t n
   for (std::size_t i = 0; i < n; ++i) y[i] = x[i] * r * w[i];
 }
 
+void rope(float* x, const float* cos, const float* sin, std::size_t dims, RopeOrder order) {
+  const std::size_t half = dims / 2;
+  for (std::size_t i = 0; i < half; ++i) {
+    float& first = order == RopeOrder::halves ? x[i] : x[2 * i];
+    float& second = order == RopeOrder::halves ? x[half + i] : x[2 * i + 1];
+    const float a = first, b = second;
+    first = std::fma(a, cos[i], -(b * sin[i]));
+    second = std::fma(b, cos[i], a * sin[i]);
+  }
+}
+
 // ---- KDA
 
 void conv_silu(const float* weights, std::size_t taps, float* history, const float* in, float* out, std::size_t n) {
@@ -187,35 +252,48 @@ void kda_step(float* state, std::size_t dk, std::size_t dv, const float* q, cons
 
 // ---- attention
 
-float key_value(float v) {
-  return v;
-}
-float key_value(std::uint16_t v) {
-  return bf16_to_f32(v);
+// Element `i` of row `j`.
+float cached(CacheType type, const CacheRows& rows, std::size_t j, std::size_t i) {
+  const std::size_t at = j * rows.ld + i;
+  switch (type) {
+    case CacheType::f32:
+      return static_cast<const float*>(rows.data)[at];
+    case CacheType::bf16:
+      return bf16_to_f32(static_cast<const std::uint16_t*>(rows.data)[at]);
+    case CacheType::f16:
+      return f16_to_f32(static_cast<const std::uint16_t*>(rows.data)[at]);
+    case CacheType::i8:
+      return static_cast<float>(static_cast<const std::int8_t*>(rows.data)[at]) *
+             rows.scales[j * rows.scale_ld + i / kGroup];
+  }
+  return 0;
 }
 
-template <class Key>
-void attention_block(const float* query, const Key* keys, std::size_t ld, std::size_t count, std::size_t key_dims,
-                     std::size_t value_dims, float scale, float* scratch, float* max, float* sum, float* acc) {
-  float m = -std::bit_cast<float>(0x7f800000u);
-  for (std::size_t j = 0; j < count; ++j) {
-    float s[kStripes] = {};
-    for (std::size_t i = 0; i < key_dims; ++i)
-      s[i % kStripes] = std::fma(query[i], key_value(keys[j * ld + i]), s[i % kStripes]);
-    scratch[j] = tree(s) * scale;
-    if (scratch[j] > m) m = scratch[j];
+void attention(const AttentionBlock& b) {
+  for (std::size_t n = 0; n < b.query_count; ++n) {
+    const float* query = b.queries + n * b.query_ld;
+    float *p = b.scratch + n * kAttentionKeys, *acc = b.acc + n * b.acc_ld;
+    const std::size_t count = b.counts[n];
+    float m = -std::bit_cast<float>(0x7f800000u);
+    for (std::size_t j = 0; j < count; ++j) {
+      float s[kStripes] = {};
+      for (std::size_t i = 0; i < b.key_dims; ++i)
+        s[i % kStripes] = std::fma(query[i], cached(b.type, b.keys, j, i), s[i % kStripes]);
+      p[j] = tree(s) * b.scale;
+      if (p[j] > m) m = p[j];
+    }
+    m += 0.0f;  // a maximum of zero is +0, in whatever order it was found
+    float stripes[kStripes] = {};
+    for (std::size_t j = 0; j < count; ++j) {
+      p[j] = exact_exp(p[j] - m);
+      stripes[j % kStripes] += p[j];
+    }
+    b.max[n] = m;
+    b.sum[n] = tree(stripes);
+    for (std::size_t c = 0; c < b.value_dims; ++c) acc[c] = 0.0f;
+    for (std::size_t j = 0; j < count; ++j)
+      for (std::size_t c = 0; c < b.value_dims; ++c) acc[c] = std::fma(p[j], cached(b.type, b.values, j, c), acc[c]);
   }
-  m += 0.0f;  // a maximum of zero is +0, in whatever order it was found
-  float stripes[kStripes] = {};
-  for (std::size_t j = 0; j < count; ++j) {
-    scratch[j] = exact_exp(scratch[j] - m);
-    stripes[j % kStripes] += scratch[j];
-  }
-  *max = m;
-  *sum = tree(stripes);
-  for (std::size_t c = 0; c < value_dims; ++c) acc[c] = 0.0f;
-  for (std::size_t j = 0; j < count; ++j)
-    for (std::size_t c = 0; c < value_dims; ++c) acc[c] = std::fma(scratch[j], key_value(keys[j * ld + c]), acc[c]);
 }
 
 // ---- quantisation
@@ -245,8 +323,11 @@ constexpr Kernels kScalar = {
     .name = "scalar",
     .matmul_f32 = matmul_f32,
     .matmul_bf16 = matmul_bf16,
-    .matmul_mxfp4_f32 = matmul_mxfp4_f32,
-    .matmul_mxfp4_i8 = matmul_mxfp4_i8,
+    .matmul_f16 = matmul_f16,
+    .matmul = matmul,
+    .laid_out_bytes = laid_out_bytes,
+    .lay_out_i8 = lay_out_i8,
+    .matmul_i8 = matmul_i8,
     .dot = dot,
     .sum_of_squares = sum_of_squares,
     .sigmoid = sigmoid,
@@ -254,10 +335,10 @@ constexpr Kernels kScalar = {
     .round_bf16 = round_bf16,
     .axpy = axpy,
     .rms_norm = rms_norm,
+    .rope = rope,
     .conv_silu = conv_silu,
     .kda_step = kda_step,
-    .attention_block_f32 = attention_block<float>,
-    .attention_block_bf16 = attention_block<std::uint16_t>,
+    .attention = attention,
     .quantize_i8 = quantize_i8,
 };
 

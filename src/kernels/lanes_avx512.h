@@ -16,11 +16,14 @@ using I = __m512i;
 using Mask = __mmask16;
 
 // How many accumulators the blocks of kernels_lanes.h keep in registers (32 of them).
-constexpr int kTileBlock = 2;
+constexpr int kTileBlock = 2;  // float products
 constexpr int kTokenBlock = 8;
-constexpr int kKeyBlock = 8;
-constexpr int kValueBlock = 8;
-constexpr int kStateBlock = 4;
+constexpr int kIntTiles = 2;  // integer products of many tokens
+constexpr int kIntTokens = 6;
+constexpr int kDirectTokens = 8;  // integer products of few tokens, on tiles as they lie
+constexpr int kQueryBlock = 4;    // attention
+constexpr int kValueBlock = 4;
+constexpr int kStateBlock = 4;  // KDA
 
 MYRIAD_LANES Mask first(std::size_t n) {
   return static_cast<Mask>((1u << n) - 1);
@@ -51,21 +54,50 @@ MYRIAD_LANES F load_part(const float* p, std::size_t n) {
 MYRIAD_LANES void store_part(float* p, F v, std::size_t n) {
   _mm512_mask_storeu_ps(p, first(n), v);
 }
-// 16 bf16 values
-MYRIAD_LANES F load(const std::uint16_t* p) {
-  const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+// Sixteen values of other formats, and the first n < 16.
+MYRIAD_LANES F widen_bf16(__m256i v) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
 }
-MYRIAD_LANES F load_part(const std::uint16_t* p, std::size_t n) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n), p)), 16));
+MYRIAD_LANES F load_bf16(const std::uint16_t* p) {
+  return widen_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+MYRIAD_LANES F load_bf16_part(const std::uint16_t* p, std::size_t n) {
+  return widen_bf16(_mm256_maskz_loadu_epi16(first(n), p));
+}
+MYRIAD_LANES F load_f16(const void* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
+MYRIAD_LANES F load_f16_part(const void* p, std::size_t n) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p));
+}
+MYRIAD_LANES F load_i8(const void* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
+}
+MYRIAD_LANES F load_i8_part(const void* p, std::size_t n) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first(n), p)));
 }
 // 16 bytes, each widened to 32 bits
-MYRIAD_LANES I load_bytes(const std::uint8_t* p) {
-  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+MYRIAD_LANES I load_bytes(const void* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
+MYRIAD_LANES void store_bits(void* p, I v) {
+  _mm512_storeu_si512(p, v);
+}
+
+// Weights are read from memory once: what comes soon into the nearest cache, what comes later into the next.
+MYRIAD_LANES void prefetch_soon(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
+MYRIAD_LANES void prefetch_later(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 }
 
 MYRIAD_LANES F fma(F a, F b, F c) {
   return _mm512_fmadd_ps(a, b, c);
+}
+// −(a·b) + c
+MYRIAD_LANES F fnma(F a, F b, F c) {
+  return _mm512_fnmadd_ps(a, b, c);
 }
 MYRIAD_LANES F add(F a, F b) {
   return _mm512_add_ps(a, b);
@@ -110,6 +142,34 @@ MYRIAD_LANES I right(I v) {
   return _mm512_srli_epi32(v, n);
 }
 
+MYRIAD_LANES F to_float(I v) {
+  return _mm512_cvtepi32_ps(v);
+}
+
+// ---- bytes: four in each lane
+MYRIAD_LANES I set1_bytes(int v) {
+  return _mm512_set1_epi8(static_cast<char>(v));
+}
+// in 16-bit halves
+MYRIAD_LANES I left_halves(I v, int n) {
+  return _mm512_slli_epi16(v, static_cast<unsigned>(n));
+}
+MYRIAD_LANES I right_halves(I v, int n) {
+  return _mm512_srli_epi16(v, static_cast<unsigned>(n));
+}
+// a | (b & mask)
+MYRIAD_LANES I merge(I a, I b, I mask) {
+  return _mm512_ternarylogic_epi32(a, b, mask, 0xf8);
+}
+// Sixteen bytes to look up by the low four bits of each byte, whose upper bits are zero.
+using Table = I;
+MYRIAD_LANES Table table(const std::uint8_t (&values)[16]) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values)));
+}
+MYRIAD_LANES I look_up(Table t, I codes) {
+  return _mm512_shuffle_epi8(t, codes);
+}
+
 MYRIAD_LANES Mask greater(F a, F b) {
   return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
 }
@@ -139,18 +199,67 @@ MYRIAD_LANES void store_int8(std::int8_t* p, F v, std::size_t n) {
   _mm512_mask_cvtepi32_storeu_epi8(p, first(n), _mm512_cvtps_epi32(v));
 }
 
-MYRIAD_LANES std::int32_t sum_of_32(const std::int8_t* p) {
+MYRIAD_LANES std::int32_t sum_of_16(const std::int8_t* p) {
   // as unsigned bytes, 128 more each
-  const __m256i v = _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_set1_epi8(-128));
-  const __m256i four = _mm256_sad_epu8(v, _mm256_setzero_si256());
-  const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
-  return _mm_cvtsi128_si32(_mm_add_epi64(two, _mm_unpackhi_epi64(two, two))) - 32 * 128;
+  const __m128i v = _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), _mm_set1_epi8(-128));
+  const __m128i two = _mm_sad_epu8(v, _mm_setzero_si128());
+  return _mm_cvtsi128_si32(_mm_add_epi64(two, _mm_unpackhi_epi64(two, two))) - 16 * 128;
 }
 
-// The sixteen E2M1 values, chosen by bits 0–3 of each lane (the bits above are not looked at).
-struct E2M1 {
-  F table = _mm512_setr_ps(0.f, .5f, 1.f, 1.5f, 2.f, 3.f, 4.f, 6.f, -0.f, -.5f, -1.f, -1.5f, -2.f, -3.f, -4.f, -6.f);
-  MYRIAD_LANES F operator()(I codes) const { return _mm512_permutexvar_ps(codes, table); }
+// Four trees at once: out[i] is that of v[i].
+MYRIAD_LANES void trees(const F (&v)[4], float* out) {
+  // 128-bit quarters: a0 a1 b0 b1 (+) a2 a3 b2 b3, then a b c d
+  const F ab = _mm512_add_ps(_mm512_shuffle_f32x4(v[0], v[1], 0x44), _mm512_shuffle_f32x4(v[0], v[1], 0xee));
+  const F cd = _mm512_add_ps(_mm512_shuffle_f32x4(v[2], v[3], 0x44), _mm512_shuffle_f32x4(v[2], v[3], 0xee));
+  const F four = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+  const F two = _mm512_add_ps(four, _mm512_permute_ps(four, 0xee));
+  const F one = _mm512_add_ps(two, _mm512_permute_ps(two, 0x55));
+  const I order = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+  _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(order, one)));
+}
+
+// ---- integer dot products: sums over quads of codes times four activations
+
+// Four bytes as they lie in memory.
+using FourBytes [[gnu::may_alias, gnu::aligned(1)]] = std::int32_t;
+
+// Codes are 0 … kMax as they lie; kOffset of each is too much.
+template <int kMax, int kOffset>
+struct Dot {
+  static_assert(kMax <= 255);
+  static constexpr int kCorrection = kOffset;  // codes are multiplied with their offset, which is taken off again
+  static constexpr std::size_t kWeightBytes = 512, kInputBytes = 32;  // of a group, expanded and laid out
+  using Weights = I;
+  using Input = I;
+
+  MYRIAD_LANES static Weights weights(I codes) { return codes; }
+  MYRIAD_LANES static void store_weights(unsigned char* group, int quad, Weights w) {
+    store_bits(group + 64 * quad, w);
+  }
+  MYRIAD_LANES static Weights load_weights(const unsigned char* group, int quad) {
+    return load_bits(group + 64 * quad);
+  }
+  MYRIAD_LANES static void lay_out(const std::int8_t* q, unsigned char* out) { __builtin_memcpy(out, q, 32); }
+  MYRIAD_LANES static Input input(const unsigned char* x, int quad) {
+    return _mm512_set1_epi32(*reinterpret_cast<const FourBytes*>(x + 4 * quad));
+  }
+
+  // Over kQuads quads, counted from 0. kAlone: little else is in flight, so that two chains pay.
+  template <int kQuads, bool kAlone>
+  struct Sum {
+    I even, odd;
+    MYRIAD_LANES void start(I v) {
+      even = v;
+      odd = _mm512_setzero_si512();
+    }
+    MYRIAD_LANES void add(Weights w, Input x, int quad) {
+      if (kAlone && quad % 2 == 1)
+        odd = _mm512_dpbusd_epi32(odd, w, x);
+      else
+        even = _mm512_dpbusd_epi32(even, w, x);
+    }
+    MYRIAD_LANES I total() const { return kAlone ? _mm512_add_epi32(even, odd) : even; }
+  };
 };
 
 // p[4·lane + j] for j < 4: 16 channels of 4 taps.

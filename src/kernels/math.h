@@ -15,6 +15,8 @@ float exact_softplus(float x);
 // 1/sqrt(x) for x > 0, normal; relative error < 2 ulp.
 float exact_rsqrt(float x);
 // x * sigmoid(x)
-inline float exact_silu(float x) { return x * exact_sigmoid(x); }
+inline float exact_silu(float x) {
+  return x * exact_sigmoid(x);
+}
 
 }  // namespace myriad

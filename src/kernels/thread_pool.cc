@@ -14,7 +14,15 @@ namespace {
 constexpr std::size_t kStackBytes = 256 * 1024;
 constexpr std::size_t kRangesPerThread =
     4;  // so that a thread that is late, or never gets a core, leaves its share to others
-constexpr auto kSpin = std::chrono::microseconds(20);
+using Clock = std::chrono::steady_clock;
+// How long a thread looks for work, or for the others to be done, before it sleeps: longer than the gap between two
+// products of one step, shorter than anybody would notice in an idle process.
+constexpr auto kSpin = std::chrono::microseconds(100);
+// A look that takes so long was interrupted by somebody else's work on this core: spinning then takes from those that
+// have work, so for a while nobody does.
+constexpr auto kInterrupted = std::chrono::microseconds(500);
+constexpr auto kNoSpinFor = std::chrono::milliseconds(100);
+constexpr int kPausesPerLook = 16;
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -37,6 +45,7 @@ struct ThreadPool::Impl {
   std::atomic<std::uint32_t> done = 0;        // ranges finished; the caller sleeps on it
   std::atomic<bool> stop = false;
   std::atomic<bool> busy = false;
+  std::atomic<Clock::rep> spin_again = 0;  // no thread spins before this time
 
   const std::function<void(std::size_t, std::size_t)>* body = nullptr;
   std::size_t count = 0;
@@ -58,22 +67,37 @@ struct ThreadPool::Impl {
     }
   }
 
+  // Until `ready` says so or spinning is no use any more.
+  template <class Ready>
+  void spin(Ready ready) {
+    const auto begin = Clock::now();
+    if (begin.time_since_epoch().count() < spin_again.load(std::memory_order_relaxed)) return;
+    for (auto last = begin;;) {
+      for (int i = 0; i < kPausesPerLook; ++i) {
+        if (ready()) return;
+        pause_briefly();
+      }
+      const auto now = Clock::now();
+      if (now - last > kInterrupted)
+        spin_again.store((now + kNoSpinFor).time_since_epoch().count(), std::memory_order_relaxed);
+      if (now - begin > kSpin || now - last > kInterrupted) return;
+      last = now;
+    }
+  }
+
   void wait_until_done() {
-    const auto give_up = std::chrono::steady_clock::now() + kSpin;
+    spin([&] { return done.load(std::memory_order_acquire) == ranges; });
     for (;;) {
       const std::uint32_t now = done.load(std::memory_order_acquire);
       if (now == ranges) return;
-      if (std::chrono::steady_clock::now() < give_up) {
-        pause_briefly();
-      } else {
-        done.wait(now, std::memory_order_acquire);
-      }
+      done.wait(now, std::memory_order_acquire);
     }
   }
 
   static void* run(void* self) {
     auto& pool = *static_cast<Impl*>(self);
     for (std::uint32_t g = 0;;) {
+      pool.spin([&] { return pool.generation.load(std::memory_order_acquire) != g; });
       pool.generation.wait(g, std::memory_order_acquire);
       if (pool.stop.load(std::memory_order_acquire)) return nullptr;
       g = pool.generation.load(std::memory_order_acquire);

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "kernels/math.h"
+#include "model/product.h"
+#include "model/rope.h"
 
 namespace myriad {
 namespace {
@@ -51,18 +53,30 @@ void KdaHead::step(const ModelConfig& config, const Kernels& kernels, const KdaH
 
 void BlockAttention::attend(const Kernels& kernels, const float* query, AttentionCache cache, std::size_t count,
                             float scale, float* out) {
+  const std::size_t stride = cache.stride != 0 ? cache.stride : key_dims_;
   float max = 0, sum = 0;
   for (std::size_t first = 0; first < count; first += kAttentionBlock) {
     const std::size_t n = std::min(kAttentionBlock, count - first);
     float block_max = 0, block_sum = 0;
     std::vector<float>& acc = first == 0 ? acc_ : block_;
-    if (cache.bf16)
-      kernels.attention_block_bf16(query, reinterpret_cast<const std::uint16_t*>(cache.data) + first * key_dims_,
-                                   key_dims_, n, key_dims_, value_dims_, scale, scratch_.data(), &block_max, &block_sum,
-                                   acc.data());
-    else
-      kernels.attention_block_f32(query, reinterpret_cast<const float*>(cache.data) + first * key_dims_, key_dims_, n,
-                                  key_dims_, value_dims_, scale, scratch_.data(), &block_max, &block_sum, acc.data());
+    const std::size_t bytes = cache.bf16 ? sizeof(std::uint16_t) : sizeof(float);
+    const std::byte* keys = cache.data + first * stride * bytes;
+    const auto count_here = static_cast<std::uint32_t>(n);
+    kernels.attention({.queries = query,
+                       .query_ld = key_dims_,
+                       .query_count = 1,
+                       .counts = &count_here,
+                       .type = cache.bf16 ? CacheType::bf16 : CacheType::f32,
+                       .keys = {keys, stride},
+                       .values = {keys + cache.values_at * bytes, stride},
+                       .key_dims = key_dims_,
+                       .value_dims = value_dims_,
+                       .scale = scale,
+                       .scratch = scratch_.data(),
+                       .max = &block_max,
+                       .sum = &block_sum,
+                       .acc = acc.data(),
+                       .acc_ld = value_dims_});
     if (first == 0) {
       max = block_max;
       sum = block_sum;
@@ -77,34 +91,38 @@ void BlockAttention::attend(const Kernels& kernels, const float* query, Attentio
   for (std::size_t c = 0; c < value_dims_; ++c) out[c] = acc_[c] / sum;
 }
 
-MlaHead::MlaHead(const MlaConfig& mla)
-    : query_(tiles_for(mla.kv_lora_rank) * kTileRows + mla.qk_rope_dim),
-      context_(mla.kv_lora_rank),
-      value_(tiles_for(mla.v_dim) * kTileRows),
-      sigmoid_(mla.v_dim),
-      blocks_(mla.cache_dim(), mla.kv_lora_rank) {}
+MlaHead::MlaHead(const ModelConfig& config)
+    : query_(tiles_for(config.mla.kv_lora_rank) * kTileRows + config.mla.qk_rope_dim),
+      context_(config.mla.kv_lora_rank),
+      value_(tiles_for(config.mla.v_dim) * kTileRows),
+      sigmoid_(config.mla.v_dim),
+      blocks_(config.mla.cache_dim(), config.mla.kv_lora_rank) {}
 
-void MlaHead::attend(const MlaConfig& mla, const Kernels& kernels, const float* q, const std::uint16_t* k_b,
-                     const std::uint16_t* v_b, DType dtype, AttentionCache cache, std::size_t positions,
+void MlaHead::attend(const ModelConfig& config, const Kernels& kernels, Profile profile, const float* q,
+                     const HeadMatrix& k_b, const HeadMatrix& v_b, AttentionCache cache, std::size_t positions,
                      const float* gate, float* out) {
-  const auto product = [&](const std::uint16_t* tiles, std::size_t rows, std::size_t k, const float* x, float* y) {
-    if (dtype == DType::f32)
-      kernels.matmul_f32(reinterpret_cast<const float*>(tiles), k, 0, tiles_for(rows), x, k, 1, y,
-                         tiles_for(rows) * kTileRows);
-    else
-      kernels.matmul_bf16(tiles, k, 0, tiles_for(rows), x, k, 1, y, tiles_for(rows) * kTileRows);
-  };
-  product(k_b, mla.kv_lora_rank, mla.qk_nope_dim, q, query_.data());
+  const MlaConfig& mla = config.mla;
+  multiply_one(kernels, k_b.dtype, k_b.tiles, k_b.rows, k_b.k, profile, q, query_.data());
   std::copy_n(q + mla.qk_nope_dim, mla.qk_rope_dim,
               query_.data() + mla.kv_lora_rank);  // over the padding of the last tile, if any
-  blocks_.attend(kernels, query_.data(), cache, positions, inverse_root(mla.qk_dim()), context_.data());
-  product(v_b, mla.v_dim, mla.kv_lora_rank, context_.data(), value_.data());
+  blocks_.attend(kernels, query_.data(), cache, positions, attention_scale(config, mla.qk_dim()), context_.data());
+  multiply_one(kernels, v_b.dtype, v_b.tiles, v_b.rows, v_b.k, profile, context_.data(), value_.data());
   if (gate == nullptr) {
     std::copy_n(value_.data(), mla.v_dim, out);
     return;
   }
   kernels.sigmoid(gate, sigmoid_.data(), mla.v_dim);
   for (std::size_t i = 0; i < mla.v_dim; ++i) out[i] = value_[i] * sigmoid_[i];
+}
+
+void prepare_gqa_head(const ModelConfig& config, const Kernels& kernels, const float* norm, const Rotation& rotation,
+                      float* head) {
+  if (norm != nullptr) kernels.rms_norm(head, norm, config.rms_norm_eps, head, config.gqa.head_dim);
+  rotation.apply(kernels, head);
+}
+
+float attention_scale(const ModelConfig& config, std::size_t channels) {
+  return config.softmax_scale != 0 ? config.softmax_scale : inverse_root(channels);
 }
 
 }  // namespace myriad

@@ -1,5 +1,5 @@
-// One head of KDA and of MLA for one token. Everything inside is f32, whatever the profile; used by parts (on tiles)
-// and, for the recurrence and the block-wise softmax, by the interpreter too.
+// One head of KDA, of MLA and of GQA for one token. Everything inside is f32, whatever the profile; used by parts (on
+// tiles) and, for the recurrence and the block-wise softmax, by the interpreter too.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "model/config.h"
+#include "model/graph.h"
 
 namespace myriad {
 
@@ -36,10 +36,12 @@ class KdaHead {
   std::vector<float> q_, k_, v_, decay_, o_, gate_;
 };
 
-// Positions 0 … n−1 of one sequence, each kv_lora_rank + qk_rope values.
+// Positions 0 … n−1 of one sequence: keys, and values either among them (MLA) or behind them.
 struct AttentionCache {
   const std::byte* data;
-  bool bf16;
+  bool bf16;                  // else f32
+  std::size_t stride = 0;     // values from one position to the next; 0: key_dims
+  std::size_t values_at = 0;  // where a position's values begin
 };
 
 inline constexpr std::size_t kAttentionBlock = 1024;  // absolute blocks of positions, merged in ascending order
@@ -58,20 +60,34 @@ class BlockAttention {
   std::vector<float> scratch_, acc_, block_;
 };
 
+// A matrix of one head in tiles.
+struct HeadMatrix {
+  DType dtype;
+  const std::byte* tiles;
+  std::size_t rows, k;
+};
+
 // Scratch of one MLA head; attend() is spec §3.3 from the query on, absorbed.
 class MlaHead {
  public:
-  explicit MlaHead(const MlaConfig& mla);
-  // q [qk_dim] (nope, then pe); k_b tiles [kv_lora_rank, qk_nope], v_b tiles [v_dim, kv_lora_rank], both of `dtype`
-  // (bf16, or f32 behind the same pointer); gate [v_dim] logits or nullptr; out [v_dim].
-  void attend(const MlaConfig& mla, const Kernels& kernels, const float* q, const std::uint16_t* k_b,
-              const std::uint16_t* v_b, DType dtype, AttentionCache cache, std::size_t positions, const float* gate,
-              float* out);
+  explicit MlaHead(const ModelConfig& config);
+  // q [qk_dim] (nope, then pe, turned already); k_b [kv_lora_rank, qk_nope], v_b [v_dim, kv_lora_rank]; gate [v_dim]
+  // logits or nullptr; out [v_dim].
+  void attend(const ModelConfig& config, const Kernels& kernels, Profile profile, const float* q, const HeadMatrix& k_b,
+              const HeadMatrix& v_b, AttentionCache cache, std::size_t positions, const float* gate, float* out);
 
  private:
   std::vector<float> query_, context_, value_, sigmoid_;
   BlockAttention blocks_;
 };
+
+// A query or key head of GQA as it enters the scores: RMSNorm if there is a weight [head_dim], then the turn.
+class Rotation;
+void prepare_gqa_head(const ModelConfig& config, const Kernels& kernels, const float* norm, const Rotation& rotation,
+                      float* head);
+
+// What scores are multiplied by: the config's, or channels^-1/2.
+float attention_scale(const ModelConfig& config, std::size_t channels);
 
 // n^-1/2 in f32: rounded once from double, where both operations are IEEE.
 float inverse_root(std::size_t n);

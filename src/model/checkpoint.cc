@@ -16,13 +16,15 @@ std::string types_text(std::span<const StorageType> types) {
 }
 
 bool is_float(StorageType type) {
-  return type == StorageType::bf16 || type == StorageType::f32;
+  return type == StorageType::bf16 || type == StorageType::f16 || type == StorageType::f32;
 }
 
 // Widens little-endian stored elements.
 void widen(StorageType type, std::span<const std::byte> in, std::span<float> out) {
   if (type == StorageType::bf16) {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = bf16_to_f32(load_le<std::uint16_t>(in.data() + 2 * i));
+  } else if (type == StorageType::f16) {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = f16_to_f32(load_le<std::uint16_t>(in.data() + 2 * i));
   } else {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = load_le<float>(in.data() + 4 * i);
   }
@@ -80,7 +82,7 @@ Result<const TensorInfo*> Checkpoint::require(std::string_view name, std::initia
 
 Result<const TensorInfo*> Checkpoint::require_vector(std::string_view name, std::size_t n) const {
   const TensorInfo* t = find(name);
-  const auto expected = [&] { return fmt::format("BF16 or F32 [{}]", n); };
+  const auto expected = [&] { return fmt::format("BF16, F16 or F32 [{}]", n); };
   if (t == nullptr) return std::unexpected(missing(name, expected()));
   if (!is_float(t->type) || t->elements() != n || (n != 1 && std::count(t->shape.begin(), t->shape.end(), n) != 1))
     return fail(is_float(t->type) ? Code::corrupt : Code::unsupported,
@@ -95,7 +97,9 @@ Result<const TensorInfo*> Checkpoint::require_a_log(std::size_t layer) const {
   const std::size_t heads = config_.kda.heads;
   const std::size_t padded = (heads + kPadding - 1) / kPadding * kPadding;
   const TensorInfo* t = find(name);
-  const auto expected = [&] { return fmt::format("BF16 or F32 of {} values, or of {} with padding", heads, padded); };
+  const auto expected = [&] {
+    return fmt::format("BF16, F16 or F32 of {} values, or of {} with padding", heads, padded);
+  };
   if (t == nullptr) return std::unexpected(missing(name, expected()));
   if (!is_float(t->type) || t->elements() < heads || t->elements() > padded)
     return fail(is_float(t->type) ? Code::corrupt : Code::unsupported,
@@ -121,15 +125,16 @@ Result<MatrixSource> Checkpoint::matrix(std::string_view name, std::size_t rows,
   const auto extent = [](const TensorInfo& t) { return MatrixSource::Extent{t.shard, t.offset, t.bytes}; };
   const std::string plain = fmt::format("{}.weight", name);
   if (find(plain) != nullptr) {
-    MYRIAD_TRY(const TensorInfo* t, require(plain, {StorageType::bf16, StorageType::f32}, {rows, cols}));
-    m.dtype_ = t->type == StorageType::bf16 ? DType::bf16 : DType::f32;
+    MYRIAD_TRY(const TensorInfo* t,
+               require(plain, {StorageType::bf16, StorageType::f16, StorageType::f32}, {rows, cols}));
+    m.dtype_ = t->type == StorageType::bf16 ? DType::bf16 : t->type == StorageType::f16 ? DType::f16 : DType::f32;
     m.values_ = extent(*t);
     return m;
   }
   const std::string packed = plain + "_packed";
   if (find(packed) == nullptr)
-    return std::unexpected(missing(
-        plain, fmt::format("BF16 or F32 [{}, {}] (or MXFP4 in {}_packed and {}_scale)", rows, cols, plain, plain)));
+    return std::unexpected(missing(plain, fmt::format("BF16, F16 or F32 [{}, {}] (or MXFP4 in {}_packed and {}_scale)",
+                                                      rows, cols, plain, plain)));
   if (cols % kGroup != 0)
     return fail(Code::corrupt, "checkpoint {}: {} is MXFP4, but its rows of {} values are no multiple of {}",
                 directory_.string(), packed, cols, kGroup);
@@ -155,7 +160,7 @@ Status Checkpoint::read(const TensorInfo& tensor, std::uint64_t offset, std::spa
 
 Status Checkpoint::read_f32(const TensorInfo& tensor, std::uint64_t first, std::span<float> out) const {
   if (!is_float(tensor.type))
-    return fail(Code::unsupported, "reading tensor {} in {} as numbers: it is {}, expected BF16 or F32",
+    return fail(Code::unsupported, "reading tensor {} in {} as numbers: it is {}, expected BF16, F16 or F32",
                 tensor.stored_name, files_->name(tensor.shard), storage_type_name(tensor.type));
   const std::size_t width = storage_type_bits(tensor.type) / 8;
   const std::uint64_t elements = tensor.bytes / width;
@@ -215,6 +220,14 @@ Status MatrixSource::check_rows(std::size_t r0, std::size_t r1, DType wanted, st
     return fail(Code::invalid_argument, "reading rows [{}, {}) of matrix {} [{}, {}] into room for {} values", r0, r1,
                 name_, rows_, cols_, room);
   return {};
+}
+
+Status MatrixSource::read_rows(std::size_t r0, std::size_t r1, std::span<std::byte> out) const {
+  const std::uint64_t row = row_bytes(dtype_, cols_);
+  if (dtype_ == DType::mxfp4 || r0 > r1 || r1 > rows_ || out.size() != (r1 - r0) * row)
+    return fail(Code::invalid_argument, "reading rows [{}, {}) of matrix {} [{}, {}] into {} bytes", r0, r1, name_,
+                rows_, cols_, out.size());
+  return read(values_, r0 * row, out);
 }
 
 Status MatrixSource::read_rows_bf16(std::size_t r0, std::size_t r1, std::span<std::uint16_t> out) const {

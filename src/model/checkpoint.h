@@ -41,7 +41,7 @@ struct TensorInfo {
 
 class ShardFiles;  // the open files behind a checkpoint (internal)
 
-// A weight matrix [rows, cols] as it is stored: BF16, F32 or the MXFP4 pair `X.weight_packed` + `X.weight_scale`.
+// A weight matrix [rows, cols] as it is stored: BF16, F16, F32 or the MXFP4 pair `X.weight_packed` + `X.weight_scale`.
 // Keeps the files open by itself, so it may outlive its Checkpoint. Thread-safe.
 class MatrixSource {
  public:
@@ -54,6 +54,8 @@ class MatrixSource {
 
   // Rows r0 <= r < r1 in host byte order; `out` has exactly (r1−r0)·cols values. Each is for its own dtype() only
   // (invalid_argument otherwise). Errors besides: io, corrupt (truncated file).
+  // As they are stored, for bf16, f16 and f32; exactly (r1−r0)·cols values of out.
+  Status read_rows(std::size_t r0, std::size_t r1, std::span<std::byte> out) const;
   Status read_rows_bf16(std::size_t r0, std::size_t r1, std::span<std::uint16_t> out) const;
   Status read_rows_f32(std::size_t r0, std::size_t r1, std::span<float> out) const;
   // codes [r1−r0, cols/2] (low nibble = even column), scales [r1−r0, cols/32] (E8M0). A scale of 255 (NaN) is corrupt

@@ -287,8 +287,9 @@ TEST(Checkpoint, WhatIsMissingOrWrongIsNamed) {
       {w + "_scale", erase, Code::not_found, {"no file has", "U8 or F8_E8M0 [32, 1]"}},
       {w + "_scale", reshape({1, 32}), Code::corrupt, {"model.safetensors", "[1, 32]", "expected", "[32, 1]"}},
       {"lm_head.weight", reshape({64, 256}), Code::corrupt, {"model.safetensors", "BF16 [64, 256]", "[256, 64]"}},
-      {"lm_head.weight", retype("F16"), Code::unsupported, {"F16", "BF16 or F32", "convert"}},
-      {"model.norm.weight", retype("I16"), Code::unsupported, {"I16", "BF16 or F32"}},
+      {"lm_head.weight", retype("F16"), Code::internal, {}},  // as good as BF16
+      {"lm_head.weight", retype("I16"), Code::unsupported, {"I16", "BF16 or F16 or F32"}},
+      {"model.norm.weight", retype("I16"), Code::unsupported, {"I16", "BF16, F16 or F32"}},
       {"model.layers.0.self_attn.A_log", reshape({2, 64}), Code::internal, {}},  // flattened: still fine
       {"model.layers.0.self_attn.dt_bias", reshape({8, 8}), Code::corrupt, {"[8, 8]", "[64]"}},
       {"model.layers.0.self_attn.q_conv1d.weight", reshape({64, 4, 1}), Code::corrupt, {"[64, 4, 1]", "[64, 1, 4]"}},

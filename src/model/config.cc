@@ -3,19 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "model/config_fields.h"
 
 namespace myriad {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr int kMaxDepth = 32;
-// More weights than this (two million Kimi K3s would be fewer) and byte counts come near 2^63.
-constexpr double kMaxParameters = 1ULL << 58;
 constexpr std::string_view kSupported =
-    "supported are Kimi K3 (model_type \"kimi_k3\" with a text_config) and Kimi Linear (model_type \"kimi_linear\")";
+    "supported are Kimi K3 (model_type \"kimi_k3\" with a text_config), Kimi Linear (\"kimi_linear\"), llama, mistral, "
+    "mixtral, qwen2, qwen3, qwen3_moe, deepseek_v3 and kimi_k2";
 
 // Nesting of brackets outside of strings, so that a hostile file is refused before anything is built from it.
 bool too_deep(std::string_view json) {
@@ -39,92 +37,6 @@ bool too_deep(std::string_view json) {
   }
   return false;
 }
-
-// A value as found, for a message; never longer than a line.
-std::string found(const Json& value) {
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
-}
-
-// The fields of one JSON object. The first failure is kept and every later read gives a harmless value, so that a
-// caller reads all it needs and asks once.
-class Fields {
- public:
-  Fields(const Json& object, std::string where, std::optional<Error>& error)
-      : object_(object), where_(std::move(where)), error_(error) {}
-
-  [[nodiscard]] const Json* get(std::string_view name) const {
-    const auto it = object_.find(name);
-    return it == object_.end() || it->is_null() ? nullptr : &*it;
-  }
-  [[nodiscard]] bool has(std::string_view name) const { return get(name) != nullptr; }
-  [[nodiscard]] std::string path(std::string_view name) const { return where_ + std::string(name); }
-
-  template <class... Args>
-  void refuse(Code code, fmt::format_string<Args...> format, Args&&... args) {
-    if (!error_)
-      error_ = Error{code, "reading config.json: " + fmt::format(format, std::forward<Args>(args)...), {}, {}};
-  }
-  void expected(std::string_view name, const Json* value, std::string_view what, Code code = Code::corrupt) {
-    if (value == nullptr) {
-      refuse(code, "{} is missing or null, expected {}", path(name), what);
-    } else {
-      refuse(code, "{} is {}, expected {}", path(name), found(*value), what);
-    }
-  }
-
-  std::size_t size(std::string_view name, std::size_t min, std::size_t max) {
-    const Json* v = get(name);
-    if (v != nullptr && v->is_number_unsigned()) {
-      const auto n = v->get<std::uint64_t>();
-      if (n >= min && n <= max) return n;
-      expected(name, v, fmt::format("an integer from {} to {}", min, max), n > max ? Code::limit : Code::corrupt);
-    } else {
-      expected(name, v, fmt::format("an integer from {} to {}", min, max));
-    }
-    return min;
-  }
-  std::size_t size_or(std::string_view name, std::size_t otherwise, std::size_t min, std::size_t max) {
-    return has(name) ? size(name, min, max) : otherwise;
-  }
-  float number(std::string_view name, double min, double max) {
-    const Json* v = get(name);
-    if (v != nullptr && v->is_number()) {
-      const double x = v->get<double>();
-      if (x >= min && x <= max) return static_cast<float>(x);  // false for NaN
-    }
-    expected(name, v, fmt::format("a number from {} to {}", min, max));
-    return static_cast<float>(min);
-  }
-  bool flag(std::string_view name) {
-    const Json* v = get(name);
-    if (v != nullptr && v->is_boolean()) return v->get<bool>();
-    expected(name, v, "true or false");
-    return false;
-  }
-  bool flag_or(std::string_view name, bool otherwise) { return has(name) ? flag(name) : otherwise; }
-  std::string text(std::string_view name) {
-    const Json* v = get(name);
-    if (v != nullptr && v->is_string()) return v->get<std::string>();
-    expected(name, v, "a string");
-    return {};
-  }
-  Fields object(std::string_view name) {
-    static const Json kEmpty = Json::object();
-    const Json* v = get(name);
-    if (v == nullptr || !v->is_object()) {
-      expected(name, v, "an object");
-      v = &kEmpty;
-    }
-    return {*v, path(name) + ".", error_};
-  }
-
- private:
-  const Json& object_;
-  std::string where_;
-  std::optional<Error>& error_;
-};
 
 // The 1-based layer lists; every layer must be in exactly one of them.
 void read_attention_kinds(Fields& linear, std::size_t layers, std::vector<AttentionKind>& out) {
@@ -265,69 +177,6 @@ ExpertFormat read_expert_format(Fields& holder) {
   return ExpertFormat::mxfp4;
 }
 
-// `dtype`, or `torch_dtype` as older files call it; BF16 if the file does not say.
-DType read_trunk_dtype(Fields& text, Fields& top) {
-  for (Fields* holder : {&text, &top})
-    for (const char* name : {"dtype", "torch_dtype"}) {
-      if (!holder->has(name)) continue;
-      const std::string dtype = holder->text(name);
-      if (dtype == "float32") return DType::f32;
-      if (dtype != "bfloat16")
-        holder->expected(name, holder->get(name), "\"bfloat16\" or \"float32\"; convert the checkpoint",
-                         Code::unsupported);
-      return DType::bf16;
-    }
-  return DType::bf16;
-}
-
-// Token ids: of the text config, else of the top level; a list of ids or one.
-std::vector<std::uint32_t> read_tokens(Fields& text, Fields& top, std::string_view name, std::size_t vocab) {
-  Fields& holder = text.has(name) ? text : top;
-  const Json* v = holder.get(name);
-  if (v == nullptr) return {};
-  std::vector<std::uint32_t> out;
-  const auto take = [&](const Json& id) {
-    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= vocab) return false;
-    out.push_back(static_cast<std::uint32_t>(id.get<std::uint64_t>()));
-    return true;
-  };
-  constexpr std::size_t kMost = 64;
-  const bool good = v->is_array() ? v->size() <= kMost && std::all_of(v->begin(), v->end(), take) : take(*v);
-  if (!good) {
-    holder.expected(name, v, fmt::format("a token id below vocab_size = {} (or a list of at most {})", vocab, kMost));
-    return {};
-  }
-  return out;
-}
-
-std::optional<std::uint32_t> one_token(const std::vector<std::uint32_t>& ids) {
-  return ids.empty() ? std::nullopt : std::optional(ids.front());
-}
-
-// Weights by the large matrices alone, in double: only to see that the bounds together stay sane.
-double parameters(const ModelConfig& c) {
-  const auto d = [](std::size_t n) { return static_cast<double>(n); };
-  const double hidden = d(c.hidden);
-  const double attention =
-      std::max(5 * d(c.kda.width()), d(c.mla.heads) * d(c.mla.qk_dim() + 2 * c.mla.v_dim)) * hidden;
-  const double expert = 3 * d(c.expert_width()) * d(c.moe.intermediate);
-  return 2 * d(c.vocab) * hidden +
-         d(c.layers()) * (attention + 3 * hidden * d(c.intermediate) + d(c.moe.experts) * expert);
-}
-
-void check_whole(Fields& text, const ModelConfig& c) {
-  if (c.expert_format == ExpertFormat::mxfp4 && c.moe.experts != 0)
-    for (const auto& [name, n] :
-         {std::pair{c.moe.latent != 0 ? "routed_expert_hidden_size" : "hidden_size", c.expert_width()},
-          std::pair{"moe_intermediate_size", c.moe.intermediate}})
-      if (n % kGroup != 0)
-        text.refuse(Code::corrupt, "{} is {}, expected a multiple of {}: the experts are MXFP4", text.path(name), n,
-                    kGroup);
-  if (parameters(c) > kMaxParameters)
-    text.refuse(Code::limit, "the sizes make a model of {:.3g} parameters, expected at most {:.3g}", parameters(c),
-                kMaxParameters);
-}
-
 ModelConfig read_model(Fields& text, Fields& top) {
   ModelConfig c;
   c.hidden = text.size("hidden_size", 1, kMaxHidden);
@@ -376,11 +225,17 @@ std::string architecture_of(const Json& top, const std::string& model_type) {
 }  // namespace
 
 std::string_view attention_kind_name(AttentionKind kind) {
-  return kind == AttentionKind::kda ? "KDA" : "MLA";
+  return kind == AttentionKind::kda ? "KDA" : kind == AttentionKind::mla ? "MLA" : "GQA";
 }
 
 std::size_t ModelConfig::layers_of(AttentionKind kind) const {
   return static_cast<std::size_t>(std::count(attention.begin(), attention.end(), kind));
+}
+
+DType ModelConfig::dtype_of(std::size_t layer, OpRole role, MatrixRole matrix) const {
+  const auto it = dtypes.find({static_cast<std::uint16_t>(layer), role, matrix});
+  if (it != dtypes.end()) return it->second;
+  return role == OpRole::expert && expert_format == ExpertFormat::mxfp4 ? DType::mxfp4 : trunk_dtype;
 }
 
 Result<ModelConfig> parse_config(std::string_view json) {
@@ -399,6 +254,14 @@ Result<ModelConfig> parse_config(std::string_view json) {
   Fields top(root, "", error);
   const std::string type = top.text("model_type");
   if (error) return fail(Code::unsupported, "{}; {}", error->message, kSupported);
+  if (type == kOwnModelType) return config_from_json(root);
+  if (is_llama_family(type)) {
+    ModelConfig config = read_llama_family(top, type);
+    check_whole(top, config);
+    if (error) return std::unexpected(std::move(*error));
+    config.architecture = architecture_of(root, type);
+    return config;
+  }
   if (type != "kimi_k3" && type != "kimi_linear")
     return fail(Code::unsupported,
                 "reading config.json: model_type is {} (architecture {}), which nothing here runs; {}",

@@ -1,11 +1,12 @@
-// What a model is, as plain numbers: every feature of Kimi K3 and Kimi Linear has a field of its own here, and nothing
-// looks at a model's name (spec §0: the K3 text model and Kimi Linear carry the same `model_type`).
+// What a model is, as plain numbers: every feature of a supported architecture has a field of its own here, and nothing
+// that runs a model looks at its name.
 //
 // Notation of shapes in this module: a weight matrix is [out, in], row-major, y = W x.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 
 #include "base/error.h"
 #include "kernels/kernels.h"
+#include "model/roles.h"
 
 namespace myriad {
 
@@ -28,8 +30,8 @@ inline constexpr std::size_t kMaxHeads = std::size_t{1} << 14;
 inline constexpr std::size_t kMaxHeadDim = std::size_t{1} << 14;
 inline constexpr std::size_t kMaxConvTaps = 64;
 
-enum class AttentionKind : std::uint8_t { kda = 0, mla = 1 };
-std::string_view attention_kind_name(AttentionKind kind);  // "KDA", "MLA"
+enum class AttentionKind : std::uint8_t { kda = 0, mla = 1, gqa = 2 };
+std::string_view attention_kind_name(AttentionKind kind);  // "KDA", "MLA", "GQA"
 
 // Kimi Delta Attention (spec §3.2).
 struct KdaConfig {
@@ -41,13 +43,36 @@ struct KdaConfig {
   [[nodiscard]] std::size_t width() const { return heads * head_dim; }  // P
 };
 
-// Multi-head latent attention without rotation (spec §3.3).
+// Rotary position embedding: which channel of a head turns with which, and how fast.
+struct RopeConfig {
+  RopeOrder order = RopeOrder::halves;  // Hugging Face's Llama, Qwen; pairs: GGUF's llama, DeepSeek
+  // Angle of pair i for one position, in radians: base^(-2i/n) with whatever the scaling (linear, YaRN, Llama 3) made
+  // of it. Half as many as channels that turn; empty: nothing turns.
+  std::vector<float> frequencies;
+  float magnitude = 1;  // cosine and sine are multiplied by it (YaRN)
+  [[nodiscard]] std::size_t dims() const { return 2 * frequencies.size(); }
+  friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
+};
+
+// Grouped-query attention: `heads` query heads share `kv_heads` key and value heads, in order.
+struct GqaConfig {
+  std::size_t heads = 0;
+  std::size_t kv_heads = 0;
+  std::size_t head_dim = 0;  // of queries, keys and values
+  bool qkv_bias = false;
+  bool qk_norm = false;  // RMSNorm of every query and key head before the rotation
+  [[nodiscard]] std::size_t group() const { return kv_heads == 0 ? 0 : heads / kv_heads; }
+  [[nodiscard]] std::size_t width() const { return heads * head_dim; }
+  friend bool operator==(const GqaConfig&, const GqaConfig&) = default;
+};
+
+// Multi-head latent attention (spec §3.3).
 struct MlaConfig {
   std::size_t heads = 0;
   std::size_t q_lora_rank = 0;  // 0: q_proj straight from the hidden vector
   std::size_t kv_lora_rank = 0;
   std::size_t qk_nope_dim = 0;  // key channels a head that come from the latent
-  std::size_t qk_rope_dim = 0;  // key channels shared by all heads; a size, not a licence to rotate
+  std::size_t qk_rope_dim = 0;  // key channels shared by all heads; they turn if the model has a RopeConfig
   std::size_t v_dim = 0;
   bool output_gate = false;  // g_proj, sigmoid
   [[nodiscard]] std::size_t qk_dim() const {
@@ -59,7 +84,9 @@ struct MlaConfig {
   [[nodiscard]] std::size_t value_width() const { return heads * v_dim; }  // what o_proj takes
 };
 
-// Mixture of experts (spec §3.4, §3.5). Router: sigmoid scores, bias for the selection only.
+enum class RouterScore : std::uint8_t { sigmoid = 0, softmax = 1 };
+
+// Mixture of experts (spec §3.4, §3.5).
 struct MoeConfig {
   std::size_t experts = 0;  // 0: the model has no MoE layer
   std::size_t top_k = 0;
@@ -69,6 +96,11 @@ struct MoeConfig {
   bool latent_norm = false;        // RMSNorm of the weighted sum, before the projection back up
   bool renormalize = false;        // chosen weights are divided by their sum (when top_k > 1)
   float scaling_factor = 1;
+  RouterScore score = RouterScore::sigmoid;
+  bool selection_bias = true;  // a bias for the selection only, never in the weights
+  // Experts in `groups` equal runs; only the `top_groups` best of them are chosen from. A group counts as the sum of
+  // its two best scores (with bias), or without a bias as its best.
+  std::size_t groups = 1, top_groups = 1;
   [[nodiscard]] std::size_t shared_intermediate() const { return shared_experts * intermediate; }
 };
 
@@ -82,12 +114,24 @@ struct ModelConfig {
   std::vector<AttentionKind> attention;  // one a layer
   KdaConfig kda;                         // all zero when no layer is KDA
   MlaConfig mla;                         // all zero when no layer is MLA
+  GqaConfig gqa;                         // all zero when no layer is GQA
+  RopeConfig rope;                       // of MLA's and GQA's heads
+  float softmax_scale = 0;               // of MLA's and GQA's scores; 0: (channels of a query head)^-1/2
   std::size_t dense_layers = 0;          // the first so many layers have a dense FFN, the others are MoE
   std::size_t intermediate = 0;          // of the dense FFN
   MoeConfig moe;
   ExpertFormat expert_format = ExpertFormat::plain;
-  DType trunk_dtype =
-      DType::bf16;  // of every matrix that is not a quantised expert: f32 if the config's `dtype` says float32
+  DType trunk_dtype = DType::bf16;  // of every matrix that is not a quantised expert and not in `dtypes`
+  // How single matrices are stored where that differs: of (layer, operator, matrix), of all experts of a layer at once.
+  struct MatrixKey {
+    std::uint16_t layer = 0;
+    OpRole role = OpRole::embed;
+    MatrixRole matrix = MatrixRole::weight;
+    friend auto operator<=>(const MatrixKey&, const MatrixKey&) = default;
+  };
+  std::map<MatrixKey, DType> dtypes;
+  [[nodiscard]] DType dtype_of(std::size_t layer, OpRole role, MatrixRole matrix) const;
+  bool tied_embeddings = false;         // the head's weights are the embedding's
   ActivationSpec activation;            // in dense, shared and routed FFN alike
   std::size_t attn_res_block_size = 0;  // block attention residuals every so many layers; 0: ordinary residuals
   float rms_norm_eps = 0;
@@ -106,11 +150,15 @@ struct ModelConfig {
   [[nodiscard]] std::size_t layers_of(AttentionKind kind) const;
 };
 
-// Reads the text of a Hugging Face config.json: top-level `model_type: kimi_k3` with the fields in `text_config`, or
-// `model_type: kimi_linear` with the fields at the top. Every error names the field, what was found and what was
-// expected. Errors: corrupt (not JSON, a missing or mistyped field, a contradiction), limit (beyond the bounds above),
-// unsupported (another architecture, or a feature that nothing here runs: RoPE in MLA, expert groups, softmax routing,
-// tied embeddings, …).
+// Reads the text of a Hugging Face config.json: top-level `model_type: kimi_k3` with the fields in `text_config`,
+// `model_type: kimi_linear` with the fields at the top, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v3
+// or kimi_k2; or what config_to_json wrote. Every error names the field, what was found and what was expected. Errors:
+// corrupt (not JSON, a missing or mistyped field, a contradiction), limit (beyond the bounds above), unsupported
+// (another architecture, or a feature that nothing here runs).
 Result<ModelConfig> parse_config(std::string_view json);
+
+// One JSON object that parse_config reads back to the same ModelConfig: what a manifest carries, whatever the model was
+// read from.
+std::string config_to_json(const ModelConfig& config);
 
 }  // namespace myriad

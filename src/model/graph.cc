@@ -50,17 +50,24 @@ class Builder {
 
   std::vector<Operator> build() {
     Operator& embed = add({0, OpRole::embed, 0}, OpKind::embed, u32(c_.vocab), kVocabularyGranule);
-    embed.matrices = {{MatrixRole::weight, trunk(), 1, 0, hidden()}};
-    embed.output = {hidden(), {Form::f32, Form::bf16}};
+    embed.matrices = {{MatrixRole::weight, dtype(OpRole::embed), 1, 0, hidden()}};
+    embed.output = {hidden(), {Form::f32, rounded(dtype(OpRole::embed))}};
     embed.output_per_unit = hidden();  // a looked-up row is whole, whichever unit it comes from
 
     for (std::size_t l = 0; l < c_.layers(); ++l) {
       layer_ = static_cast<std::uint16_t>(l);
       lead(OpRole::attn_lead);
-      if (c_.attention[l] == AttentionKind::kda)
-        kda();
-      else
-        mla();
+      switch (c_.attention[l]) {
+        case AttentionKind::kda:
+          kda();
+          break;
+        case AttentionKind::mla:
+          mla();
+          break;
+        case AttentionKind::gqa:
+          gqa();
+          break;
+      }
       lead(OpRole::ffn_lead);
       if (c_.is_moe(l))
         moe();
@@ -70,7 +77,7 @@ class Builder {
 
     layer_ = 0;
     lead(OpRole::final_lead);
-    Operator& head = linear(OpRole::head, u32(c_.vocab), hidden(), Form::f32);
+    Operator& head = linear(OpRole::head, u32(c_.vocab), hidden(), true);
     head.kind = OpKind::head;
     head.granule = kVocabularyGranule;
     return std::move(operators_);
@@ -78,12 +85,25 @@ class Builder {
 
  private:
   [[nodiscard]] std::uint32_t hidden() const { return u32(c_.hidden); }
-  [[nodiscard]] DType trunk() const { return c_.trunk_dtype; }
-  [[nodiscard]] DType experts() const { return c_.expert_format == ExpertFormat::mxfp4 ? DType::mxfp4 : trunk(); }
+  [[nodiscard]] DType dtype(OpRole role, MatrixRole matrix = MatrixRole::weight) const {
+    return c_.dtype_of(layer_, role, matrix);
+  }
+  // A matrix of the attention heads.
+  [[nodiscard]] Operator::MatrixTerm heads(MatrixRole matrix, std::uint32_t rows_per_unit, std::uint32_t rows,
+                                           std::uint32_t k) const {
+    return {matrix, dtype(OpRole::attn, matrix), rows_per_unit, rows, k};
+  }
 
-  // What an operator with such weights takes in `fast`: int8 groups if they are quantised, bf16 otherwise.
-  static Seam input(std::uint32_t width, DType weights) {
-    return {width, {Form::f32, weights == DType::mxfp4 ? Form::i8 : Form::bf16}};
+  // What matrices of these types take.
+  static Seam input(std::uint32_t width, std::initializer_list<DType> weights) {
+    const auto quantised = std::find_if(weights.begin(), weights.end(), is_quantized);
+    return {width,
+            {Form::f32, product_form(quantised != weights.end() ? *quantised : *weights.begin(), Profile::fast)}};
+  }
+
+  // What an operator with such weights gives in `fast`: whoever keeps weights in more than bf16 wants the rest so too.
+  static Form rounded(DType weights) {
+    return product_form(weights, Profile::fast) == Form::f32 ? Form::f32 : Form::bf16;
   }
 
   Operator& add(OpRef ref, OpKind kind, std::uint32_t extent, std::uint32_t granule) {
@@ -93,15 +113,14 @@ class Builder {
     op.extent = extent;
     op.granule = granule;
     op.unit = unit_of(ref.role);
-    op.weights = trunk();
     return operators_.emplace_back(std::move(op));
   }
 
-  Operator& linear(OpRole role, std::uint32_t rows, std::uint32_t k, Form fast_output = Form::bf16) {
+  Operator& linear(OpRole role, std::uint32_t rows, std::uint32_t k, bool f32_output = false) {
     Operator& op = add({layer_, role, 0}, OpKind::linear, rows, kRowGranule);
-    op.matrices = {{MatrixRole::weight, trunk(), 1, 0, k}};
-    op.inputs = {input(k, trunk())};
-    op.output = {rows, {Form::f32, fast_output}};
+    op.matrices = {{MatrixRole::weight, dtype(role), 1, 0, k}};
+    op.inputs = {input(k, {dtype(role)})};
+    op.output = {rows, {Form::f32, f32_output ? Form::f32 : rounded(dtype(role))}};
     return op;
   }
 
@@ -116,7 +135,7 @@ class Builder {
     if (role == OpRole::ffn_lead && c_.is_moe(layer_)) {
       if (c_.moe.latent != 0 && c_.moe.latent_norm)
         op.vectors.push_back({VectorRole::latent_norm, 0, u32(c_.moe.latent)});
-      op.vectors.push_back({VectorRole::router_bias, 0, u32(c_.moe.experts)});
+      if (c_.moe.selection_bias) op.vectors.push_back({VectorRole::router_bias, 0, u32(c_.moe.experts)});
     }
   }
 
@@ -124,20 +143,21 @@ class Builder {
     const auto& kda = c_.kda;
     const std::uint32_t dim = u32(kda.head_dim), taps = u32(kda.conv_taps);
     Operator& op = add({layer_, OpRole::attn, 0}, OpKind::kda_heads, u32(kda.heads), 1);
-    op.matrices = {{MatrixRole::q, trunk(), dim, 0, hidden()}, {MatrixRole::k, trunk(), dim, 0, hidden()},
-                   {MatrixRole::v, trunk(), dim, 0, hidden()}, {MatrixRole::f_a, trunk(), 0, dim, hidden()},
-                   {MatrixRole::f_b, trunk(), dim, 0, dim},    {MatrixRole::b, trunk(), 1, 0, hidden()}};
+    op.matrices = {heads(MatrixRole::q, dim, 0, hidden()), heads(MatrixRole::k, dim, 0, hidden()),
+                   heads(MatrixRole::v, dim, 0, hidden()), heads(MatrixRole::f_a, 0, dim, hidden()),
+                   heads(MatrixRole::f_b, dim, 0, dim),    heads(MatrixRole::b, 1, 0, hidden())};
     if (kda.full_rank_gate) {
-      op.matrices.push_back({MatrixRole::g, trunk(), dim, 0, hidden()});
+      op.matrices.push_back(heads(MatrixRole::g, dim, 0, hidden()));
     } else {
-      op.matrices.push_back({MatrixRole::g_a, trunk(), 0, dim, hidden()});
-      op.matrices.push_back({MatrixRole::g_b, trunk(), dim, 0, dim});
+      op.matrices.push_back(heads(MatrixRole::g_a, 0, dim, hidden()));
+      op.matrices.push_back(heads(MatrixRole::g_b, dim, 0, dim));
     }
     op.vectors = {{VectorRole::conv_q, dim * taps, 0}, {VectorRole::conv_k, dim * taps, 0},
                   {VectorRole::conv_v, dim * taps, 0}, {VectorRole::a_log, 1, 0},
                   {VectorRole::dt_bias, dim, 0},       {VectorRole::o_norm, 0, dim}};
-    op.inputs = {input(hidden(), trunk())};
-    op.output = {u32(kda.width()), {Form::f32, Form::bf16}};
+    op.inputs = {input(hidden(), {dtype(OpRole::attn, MatrixRole::q), dtype(OpRole::attn, MatrixRole::k),
+                                  dtype(OpRole::attn, MatrixRole::v)})};
+    op.output = {u32(kda.width()), {Form::f32, rounded(dtype(OpRole::attn, MatrixRole::v))}};
     op.output_per_unit = dim;
     op.state_per_unit = 4ull * dim * dim + 3ull * (taps - 1) * dim * 4;
     linear(OpRole::attn_o, hidden(), u32(kda.width()));
@@ -150,42 +170,62 @@ class Builder {
     if (mla.q_lora_rank != 0) linear(OpRole::attn_q_a, u32(mla.q_lora_rank), hidden());
     linear(OpRole::attn_kv_a, cache, hidden());
     Operator& op = add({layer_, OpRole::attn, 0}, OpKind::mla_heads, u32(mla.heads), 1);
-    op.matrices = {{MatrixRole::q, trunk(), u32(mla.qk_dim()), 0, query_width},
-                   {MatrixRole::k_b, trunk(), rank, 0, u32(mla.qk_nope_dim), true},
-                   {MatrixRole::v_b, trunk(), u32(mla.v_dim), 0, rank, true}};
-    op.inputs = {input(query_width, trunk()), {cache, {Form::f32, Form::bf16}}};
+    op.matrices = {heads(MatrixRole::q, u32(mla.qk_dim()), 0, query_width),
+                   heads(MatrixRole::k_b, rank, 0, u32(mla.qk_nope_dim)),
+                   heads(MatrixRole::v_b, u32(mla.v_dim), 0, rank)};
+    for (std::size_t i = 1; i < 3; ++i) op.matrices[i].separate = true;
+    op.inputs = {input(query_width, {op.matrices[0].dtype}), {cache, {Form::f32, Form::bf16}}};
     if (mla.output_gate) {
-      op.matrices.push_back({MatrixRole::g, trunk(), u32(mla.v_dim), 0, hidden()});
-      op.inputs.push_back(input(hidden(), trunk()));
+      op.matrices.push_back(heads(MatrixRole::g, u32(mla.v_dim), 0, hidden()));
+      op.inputs.push_back(input(hidden(), {op.matrices.back().dtype}));
     }
-    op.output = {u32(mla.value_width()), {Form::f32, Form::bf16}};
+    op.output = {u32(mla.value_width()), {Form::f32, rounded(dtype(OpRole::attn, MatrixRole::v_b))}};
     op.output_per_unit = u32(mla.v_dim);
     op.cache_values_per_position = cache;
     linear(OpRole::attn_o, hidden(), u32(mla.value_width()));
   }
 
+  void gqa() {
+    const auto& gqa = c_.gqa;
+    const std::uint32_t dim = u32(gqa.head_dim), queries = u32(gqa.group() * gqa.head_dim);
+    Operator& op = add({layer_, OpRole::attn, 0}, OpKind::gqa_heads, u32(gqa.kv_heads), 1);
+    op.matrices = {heads(MatrixRole::q, queries, 0, hidden()), heads(MatrixRole::k, dim, 0, hidden()),
+                   heads(MatrixRole::v, dim, 0, hidden())};
+    if (gqa.qkv_bias)
+      op.vectors = {{VectorRole::q_bias, queries, 0}, {VectorRole::k_bias, dim, 0}, {VectorRole::v_bias, dim, 0}};
+    if (gqa.qk_norm) {
+      op.vectors.push_back({VectorRole::q_norm, 0, dim});
+      op.vectors.push_back({VectorRole::k_norm, 0, dim});
+    }
+    op.inputs = {input(hidden(), {op.matrices[0].dtype, op.matrices[1].dtype, op.matrices[2].dtype})};
+    op.output = {u32(gqa.width()), {Form::f32, rounded(dtype(OpRole::attn, MatrixRole::v))}};
+    op.output_per_unit = queries;
+    op.cache_values_per_unit = 2 * dim;
+    linear(OpRole::attn_o, hidden(), u32(gqa.width()));
+  }
+
   void gated(OpRole up_role, OpRole down_role, std::uint32_t inner) {
     Operator& up = add({layer_, up_role, 0}, OpKind::gated_up, inner, kRowGranule);
-    up.matrices = {{MatrixRole::gate, trunk(), 1, 0, hidden()}, {MatrixRole::up, trunk(), 1, 0, hidden()}};
-    up.inputs = {input(hidden(), trunk())};
-    up.output = {inner, {Form::f32, Form::bf16}};
+    up.matrices = {{MatrixRole::gate, dtype(up_role, MatrixRole::gate), 1, 0, hidden()},
+                   {MatrixRole::up, dtype(up_role, MatrixRole::up), 1, 0, hidden()}};
+    up.inputs = {input(hidden(), {up.matrices[0].dtype, up.matrices[1].dtype})};
+    up.output = {inner, {Form::f32, rounded(up.matrices[1].dtype)}};
     linear(down_role, hidden(), inner);
   }
 
   void moe() {
     const auto& moe = c_.moe;
     const std::uint32_t width = u32(c_.expert_width()), inner = u32(moe.intermediate);
-    linear(OpRole::router, u32(moe.experts), hidden(), Form::f32);
+    linear(OpRole::router, u32(moe.experts), hidden(), true);
     if (moe.latent != 0) linear(OpRole::latent_down, width, hidden());
     if (moe.shared_experts != 0) gated(OpRole::shared_up, OpRole::shared_down, u32(moe.shared_intermediate()));
     for (std::size_t e = 0; e < moe.experts; ++e) {
       Operator& op = add({layer_, OpRole::expert, static_cast<std::uint16_t>(e)}, OpKind::expert, 1, 1);
-      op.weights = experts();
-      op.matrices = {{MatrixRole::gate, experts(), 0, inner, width},
-                     {MatrixRole::up, experts(), 0, inner, width},
-                     {MatrixRole::down, experts(), 0, width, inner}};
-      op.inputs = {input(width, experts())};
-      op.output = {width, {Form::f32, Form::bf16}};
+      op.matrices = {{MatrixRole::gate, dtype(OpRole::expert, MatrixRole::gate), 0, inner, width},
+                     {MatrixRole::up, dtype(OpRole::expert, MatrixRole::up), 0, inner, width},
+                     {MatrixRole::down, dtype(OpRole::expert, MatrixRole::down), 0, width, inner}};
+      op.inputs = {input(width, {op.matrices[0].dtype, op.matrices[1].dtype})};
+      op.output = {width, {Form::f32, rounded(op.matrices[2].dtype)}};
       op.output_per_unit = width;
     }
     if (moe.latent != 0) linear(OpRole::latent_up, hidden(), width);
@@ -225,8 +265,14 @@ std::uint64_t Operator::state_bytes(std::uint32_t units) const {
   return state_per_unit * units;
 }
 
-std::uint64_t Operator::state_bytes_per_position(std::uint32_t /*units*/, Profile profile) const {
-  return static_cast<std::uint64_t>(cache_values_per_position) * (profile == Profile::exact ? 4 : 2);
+std::uint64_t Operator::state_bytes_per_position(std::uint32_t units, Profile profile) const {
+  const std::uint64_t values = cache_values_per_position + std::uint64_t{cache_values_per_unit} * units;
+  return values * (profile == Profile::exact ? 4 : 2);
+}
+
+Form product_form(DType weights, Profile profile) {
+  if (profile == Profile::exact) return Form::f32;
+  return is_quantized(weights) ? Form::i8 : weights == DType::bf16 ? Form::bf16 : Form::f32;
 }
 
 Result<Graph> Graph::build(const ModelConfig& config) {
@@ -234,14 +280,19 @@ Result<Graph> Graph::build(const ModelConfig& config) {
     return fail(Code::unsupported,
                 "the model has {} layers and {} experts a layer; at most 65,535 of either can be named",
                 config.layers(), config.moe.experts);
-  if (config.expert_format == ExpertFormat::mxfp4 &&
-      (config.expert_width() % kGroup != 0 || config.moe.intermediate % kGroup != 0))
-    return fail(Code::unsupported, "MXFP4 experts of width {} and inner width {}: both must be multiples of {}",
-                config.expert_width(), config.moe.intermediate, kGroup);
   Graph graph;
   graph.config_ = config;
   graph.operators_ = Builder(graph.config_).build();
+  for (const auto& op : graph.operators_)
+    for (const auto& m : op.matrices)
+      if (!fits_blocks(m.dtype, m.k))
+        return fail(Code::unsupported, "{}: a matrix of {} columns cannot be of {}: that type has blocks of {}",
+                    PartSpec{op.ref, 0, op.extent}.name(), m.k, dtype_name(m.dtype), block_values(m.dtype));
   return graph;
+}
+
+Form Graph::residual_form(Profile profile) const {
+  return operators_.front().output.form[static_cast<int>(profile)];
 }
 
 const Operator* Graph::find(OpRef ref) const {

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "model/activation.h"
 #include "model/config.h"
+#include "model/roles.h"
 #include "quant/formats.h"
 
 namespace myriad {
@@ -22,69 +23,11 @@ enum class Profile : std::uint8_t { exact = 0, fast = 1 };
 std::string_view profile_name(Profile p);
 Result<Profile> parse_profile(std::string_view name);
 
-// The operators of an architecture, in execution order inside a layer. The numbers stand in part files: never renumber.
-enum class OpRole : std::uint8_t {
-  embed = 0,         // vocabulary rows
-  attn_lead = 1,     // small vectors of the attention half: residual mix, norm, lora norms; held by the stage's lead
-  attn_q_a = 2,      // MLA: rows of q_a
-  attn_kv_a = 3,     // MLA: rows of kv_a
-  attn = 4,          // heads of KDA or MLA, with their state
-  attn_o = 5,        // rows of o_proj
-  ffn_lead = 6,      // small vectors of the FFN half: residual mix, norm, latent norm, router bias
-  router = 7,        // rows of the router
-  latent_down = 8,   // rows
-  shared_up = 9,     // rows of shared gate and up, with the activation
-  shared_down = 10,  // rows
-  expert = 11,       // one routed expert, whole
-  latent_up = 12,    // rows
-  dense_up = 13,     // rows of gate and up, with the activation
-  dense_down = 14,   // rows
-  final_lead = 15,   // output mix and norm
-  head = 16,         // vocabulary rows
-};
-
-enum class OpKind : std::uint8_t { embed, lead, linear, gated_up, expert, kda_heads, mla_heads, head };
-
-// One operator of one layer. embed, final_lead and head have layer 0.
-struct OpRef {
-  std::uint16_t layer = 0;
-  OpRole role = OpRole::embed;
-  std::uint16_t index = 0;  // the expert's number, else 0
-  friend auto operator<=>(const OpRef&, const OpRef&) = default;
-};
-
-// The matrices and f32 vectors of a part. The numbers stand in part files: never renumber.
-enum class MatrixRole : std::uint8_t {
-  weight = 0,  // of embed, linear, head
-  gate = 1,
-  up = 2,
-  down = 3,  // of gated_up and expert (w1, w3, w2)
-  q = 4,
-  k = 5,
-  v = 6,  // KDA; q also MLA's q_b (or q_proj)
-  f_a = 7,
-  f_b = 8,
-  b = 9,
-  g = 10,  // output gate, full rank
-  g_a = 11,
-  g_b = 12,  // or low rank
-  k_b = 13,  // MLA: the key half of kv_b, transposed: per head [kv_lora_rank, qk_nope]
-  v_b = 14,  // MLA: the value half of kv_b: per head [v_dim, kv_lora_rank]
-};
-enum class VectorRole : std::uint8_t {
-  norm = 0,       // of the half's input, or the final one [hidden]
-  res_score = 1,  // AttnRes: norm ⊙ proj [hidden]
-  q_a_norm = 2,
-  kv_a_norm = 3,
-  latent_norm = 4,
-  router_bias = 5,
-  conv_q = 6,
-  conv_k = 7,
-  conv_v = 8,    // [channels, taps]
-  a_log = 9,     // one a head
-  dt_bias = 10,  // one a channel
-  o_norm = 11,   // [head_dim]
-};
+enum class OpKind : std::uint8_t { embed, lead, linear, gated_up, expert, kda_heads, mla_heads, head, gqa_heads };
+// Whether it remembers the tokens before: a recurrent state or a cache.
+constexpr bool has_state(OpKind kind) {
+  return kind == OpKind::kda_heads || kind == OpKind::mla_heads || kind == OpKind::gqa_heads;
+}
 
 // Where half-layers are counted, attention of layer L is half 2L, its FFN half 2L+1.
 using Half = std::uint32_t;
@@ -104,7 +47,6 @@ struct Operator {
   std::vector<Seam> inputs;   // whole vectors
   Seam output;                // the whole operator's output; a part gives output.width / extent · units values a row
   std::uint32_t output_per_unit = 1;
-  DType weights = DType::bf16;  // of its large matrices
   // Bytes of a part of `units` units of this operator: the part file, which is also what it takes in memory
   // (part/part_file.h says how it is laid out); and the attention state of one sequence: fixed, and for each cached
   // position.
@@ -117,7 +59,7 @@ struct Operator {
   struct MatrixTerm {
     MatrixRole role;
     DType dtype;
-    std::uint32_t rows_per_unit, rows, k;
+    std::uint32_t rows_per_unit, rows, k;  // dtype as the config's table says for this role
     bool separate = false;  // one matrix of rows_per_unit rows for each unit, rather than one of all units' rows
   };
   struct VectorTerm {
@@ -128,7 +70,8 @@ struct Operator {
   std::vector<VectorTerm> vectors;   // f32 values
   std::uint64_t state_per_unit = 0;  // bytes
   std::uint32_t cache_values_per_position =
-      0;  // MLA: kv_lora_rank + qk_rope, held once by each part whatever its units
+      0;                                    // MLA: kv_lora_rank + qk_rope, held once by each part whatever its units
+  std::uint32_t cache_values_per_unit = 0;  // GQA: keys and values of one head for one position
 };
 
 class Graph {
@@ -138,12 +81,19 @@ class Graph {
   // In execution order: embed, layers, final_lead, head.
   [[nodiscard]] const std::vector<Operator>& operators() const { return operators_; }
   [[nodiscard]] const Operator* find(OpRef ref) const;
+  // How the residual stream and the banked blocks are rounded at each half's end, and travel: as the embedding gives
+  // them.
+  [[nodiscard]] Form residual_form(Profile profile) const;
   [[nodiscard]] Half halves() const { return 2 * static_cast<Half>(config_.layers()); }
 
  private:
   ModelConfig config_;
   std::vector<Operator> operators_;  // sorted by order(ref)
 };
+
+// What a product with such weights takes: f32 in `exact`; in `fast` int8 groups for quantised weights, bf16 for bf16,
+// and f32 for f32 and f16, which bf16 would waste.
+Form product_form(DType weights, Profile profile);
 
 // Part files: a header of kPartHeaderBytes + kPartEntryBytes for each matrix and vector, then these in order, each at a
 // multiple of 64.

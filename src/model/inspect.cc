@@ -15,6 +15,7 @@ struct CategoryRow {
 };
 constexpr std::array<CategoryRow, kCategories> kRows = {{{"KDA attention", "kda_attention"},
                                                          {"MLA attention", "mla_attention"},
+                                                         {"GQA attention", "gqa_attention"},
                                                          {"layer norms", "layer_norms"},
                                                          {"AttnRes per layer", "attn_res"},
                                                          {"router + bias", "router"},
@@ -29,17 +30,28 @@ constexpr std::array<CategoryRow, kCategories> kRows = {{{"KDA attention", "kda_
                                                          {"projector", "projector"},
                                                          {"other", "other"}}};
 
+Category attention_category(AttentionKind kind) {
+  return kind == AttentionKind::kda   ? Category::kda_attention
+         : kind == AttentionKind::mla ? Category::mla_attention
+                                      : Category::gqa_attention;
+}
+
 // Of a name inside layer `layer`.
 Category layer_category(std::string_view rest, std::size_t layer, const ModelConfig& config) {
-  if (rest.starts_with("self_attn."))
-    return config.attention[layer] == AttentionKind::kda ? Category::kda_attention : Category::mla_attention;
+  if (rest.starts_with("self_attn.")) return attention_category(config.attention[layer]);
   if (rest.starts_with("input_layernorm.") || rest.starts_with("post_attention_layernorm."))
     return Category::layer_norms;
   if (rest.starts_with("self_attention_res_") || rest.starts_with("mlp_res_")) return Category::attn_res;
-  if (rest.starts_with("mlp.")) return Category::dense_ffn;
-  constexpr std::string_view kMoe = "block_sparse_moe.";
-  if (!rest.starts_with(kMoe)) return Category::other;
-  rest.remove_prefix(kMoe.size());
+  constexpr std::string_view kMoe = "block_sparse_moe.", kMlp = "mlp.";
+  if (rest.starts_with(kMlp)) {
+    rest.remove_prefix(kMlp.size());
+    for (const std::string_view dense : {"gate_proj.", "up_proj.", "down_proj."})
+      if (rest.starts_with(dense)) return Category::dense_ffn;
+  } else if (rest.starts_with(kMoe)) {
+    rest.remove_prefix(kMoe.size());
+  } else {
+    return Category::other;
+  }
   if (rest.starts_with("experts.")) return Category::routed_experts;
   if (rest.starts_with("shared_experts.")) return Category::shared_experts;
   if (rest.starts_with("gate.")) return Category::router;
@@ -114,6 +126,8 @@ StateBytes state_bytes(const ModelConfig& config) {
   StateBytes state;
   state.kda_state = kda * config.kda.width() * config.kda.head_dim * sizeof(float);
   if (kda != 0) state.conv_history = kda * 3 * (config.kda.conv_taps - 1) * config.kda.width() * sizeof(float);
+  state.gqa_bytes_per_token =
+      config.layers_of(AttentionKind::gqa) * 2 * config.gqa.kv_heads * config.gqa.head_dim * sizeof(std::uint16_t);
   state.mla_bytes_per_token = mla * config.mla.cache_dim() * sizeof(std::uint16_t);
   return state;
 }
@@ -145,7 +159,7 @@ Inventory take_inventory(const Checkpoint& checkpoint) {
   for (const TensorInfo& t : checkpoint.tensors()) {
     inventory.categories[static_cast<std::size_t>(category_of(t.name, checkpoint.config()))] +=
         {1, t.bytes, parameters_of(t)};
-    TypeTally& type = inventory.types[static_cast<std::size_t>(t.type)];
+    TypeTally& type = inventory.types[std::string(storage_type_name(t.type))];
     type.tensors += 1;
     type.elements += t.elements();
     type.bytes += t.bytes;
@@ -155,9 +169,12 @@ Inventory take_inventory(const Checkpoint& checkpoint) {
 
 std::string inventory_text(const Inventory& inventory) {
   const ModelConfig& c = inventory.config;
-  std::string out = fmt::format("{}: {} layers ({} KDA, {} MLA), hidden {}, vocabulary {}, context {}\n",
-                                c.architecture, c.layers(), c.layers_of(AttentionKind::kda),
-                                c.layers_of(AttentionKind::mla), c.hidden, grouped(c.vocab), grouped(c.max_positions));
+  std::string kinds;
+  for (const auto kind : {AttentionKind::kda, AttentionKind::mla, AttentionKind::gqa})
+    if (c.layers_of(kind) != 0)
+      kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", c.layers_of(kind), attention_kind_name(kind));
+  std::string out = fmt::format("{}: {} layers ({}), hidden {}, vocabulary {}, context {}\n", c.architecture,
+                                c.layers(), kinds, c.hidden, grouped(c.vocab), grouped(c.max_positions));
   if (c.moe.experts != 0) {
     out += fmt::format("{} experts of inner width {}, {} chosen, {} shared", c.moe.experts, c.moe.intermediate,
                        c.moe.top_k, c.moe.shared_experts);
@@ -175,20 +192,19 @@ std::string inventory_text(const Inventory& inventory) {
   out += '\n' + table(rows);
 
   rows = {{"stored as", "tensors", "bytes", "elements"}};
-  for (std::size_t i = 0; i < kStorageTypes; ++i) {
-    const TypeTally& t = inventory.types[i];
-    if (t.tensors == 0) continue;
-    rows.push_back({std::string(storage_type_name(static_cast<StorageType>(i))), grouped(t.tensors), grouped(t.bytes),
-                    grouped(t.elements)});
-  }
+  for (const auto& [name, t] : inventory.types)
+    rows.push_back({name, grouped(t.tensors), grouped(t.bytes), grouped(t.elements)});
   out += '\n' + table(rows);
   out += fmt::format("\n  parameters used for one token: {}\n", grouped(inventory.active_parameters()));
 
   const StateBytes& s = inventory.state;
-  rows = {{"state of one sequence", "bytes"},
-          {"KDA state (f32)", grouped(s.kda_state)},
-          {"convolution history (f32)", grouped(s.conv_history)},
-          {"MLA cache a token (bf16)", grouped(s.mla_bytes_per_token)}};
+  rows = {{"state of one sequence", "bytes"}};
+  if (s.fixed() != 0) {
+    rows.push_back({"KDA state (f32)", grouped(s.kda_state)});
+    rows.push_back({"convolution history (f32)", grouped(s.conv_history)});
+  }
+  if (s.mla_bytes_per_token != 0) rows.push_back({"MLA cache a token (bf16)", grouped(s.mla_bytes_per_token)});
+  if (s.gqa_bytes_per_token != 0) rows.push_back({"GQA cache a token (bf16)", grouped(s.gqa_bytes_per_token)});
   for (const std::uint64_t tokens : kExampleTokens)
     if (tokens <= c.max_positions)
       rows.push_back({fmt::format("in all at {} tokens", grouped(tokens)), grouped(s.at(tokens))});
@@ -202,12 +218,8 @@ std::string inventory_json(const Inventory& inventory) {
   for (std::size_t i = 0; i < kCategories; ++i)
     categories[std::string(kRows[i].key)] = tally_json(inventory.categories[i]);
   Json types = Json::object();
-  for (std::size_t i = 0; i < kStorageTypes; ++i) {
-    const TypeTally& t = inventory.types[i];
-    if (t.tensors == 0) continue;
-    types[std::string(storage_type_name(static_cast<StorageType>(i)))] = {
-        {"tensors", t.tensors}, {"bytes", t.bytes}, {"elements", t.elements}};
-  }
+  for (const auto& [name, t] : inventory.types)
+    types[name] = {{"tensors", t.tensors}, {"bytes", t.bytes}, {"elements", t.elements}};
   Json kinds = Json::array();
   for (const AttentionKind kind : c.attention) kinds.push_back(attention_kind_name(kind));
   const StateBytes& s = inventory.state;
@@ -229,7 +241,8 @@ std::string inventory_json(const Inventory& inventory) {
                      {{"kda_state", s.kda_state},
                       {"conv_history", s.conv_history},
                       {"fixed", s.fixed()},
-                      {"mla_bytes_per_token", s.mla_bytes_per_token}}}};
+                      {"mla_bytes_per_token", s.mla_bytes_per_token},
+                      {"gqa_bytes_per_token", s.gqa_bytes_per_token}}}};
   return out.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,7 @@ namespace myriad {
 enum class Category : std::uint8_t {
   kda_attention,
   mla_attention,
+  gqa_attention,
   layer_norms,
   attn_res,
   router,
@@ -30,8 +32,8 @@ enum class Category : std::uint8_t {
   projector,
   other
 };
-inline constexpr std::size_t kCategories = 15;
-inline constexpr std::size_t kTrunkCategories = 8;
+inline constexpr std::size_t kCategories = 16;
+inline constexpr std::size_t kTrunkCategories = 9;
 std::string_view category_name(Category category);  // "KDA attention", "latent down/up + norm", …
 // `name` without the prefix `language_model.`; the kind of an attention layer comes from the config.
 Category category_of(std::string_view name, const ModelConfig& config);
@@ -53,8 +55,11 @@ struct StateBytes {
   std::uint64_t kda_state = 0;            // f32, all KDA layers
   std::uint64_t conv_history = 0;         // f32, all KDA layers
   std::uint64_t mla_bytes_per_token = 0;  // bf16, all MLA layers
+  std::uint64_t gqa_bytes_per_token = 0;  // bf16, all GQA layers
   [[nodiscard]] std::uint64_t fixed() const { return kda_state + conv_history; }
-  [[nodiscard]] std::uint64_t at(std::uint64_t tokens) const { return fixed() + mla_bytes_per_token * tokens; }
+  [[nodiscard]] std::uint64_t at(std::uint64_t tokens) const {
+    return fixed() + (mla_bytes_per_token + gqa_bytes_per_token) * tokens;
+  }
 };
 StateBytes state_bytes(const ModelConfig& config);
 
@@ -62,7 +67,7 @@ struct Inventory {
   ModelConfig config;
   std::size_t shards = 0;
   std::array<Tally, kCategories> categories{};
-  std::array<TypeTally, kStorageTypes> types{};
+  std::map<std::string, TypeTally> types;  // by the name of the storage type
   StateBytes state;
 
   [[nodiscard]] Tally trunk() const;  // the sum of the first kTrunkCategories

@@ -5,51 +5,64 @@
 
 #include "kernels/math.h"
 #include "model/attention.h"
+#include "model/product.h"
+#include "model/rope.h"
+#include "quant/blocks.h"
 
 namespace myriad {
 namespace {
 
-// A weight matrix row-major; quantised ones keep their integers and scales for the `fast` profile.
+// A weight matrix in row storage and, widened, row-major.
 struct Dense {
-  std::size_t rows = 0, k = 0;
-  std::vector<float> w;            // [rows, k]
-  std::vector<std::int8_t> codes;  // doubled E2M1 integers [rows, k], for mxfp4
-  std::vector<float> half_scales;  // 2^(e-128) [rows, k/32]
+  DType dtype = DType::f32;
+  std::size_t rows = 0, k = 0, row_bytes = 0;
+  std::vector<std::byte> raw;
+  std::vector<float> w;  // [rows, k]
 };
 
-Result<Dense> read_dense(const Checkpoint& c, const std::string& name, std::size_t rows, std::size_t k) {
-  MYRIAD_TRY(const MatrixSource source, c.matrix(name, rows, k));
-  Dense d{rows, k, std::vector<float>(rows * k), {}, {}};
-  MYRIAD_TRY_STATUS(source.read_rows_widened(0, rows, d.w));
-  if (source.dtype() == DType::mxfp4) {
-    std::vector<std::uint8_t> codes(rows * k / 2), scales(rows * k / kGroup);
-    MYRIAD_TRY_STATUS(source.read_rows_mxfp4(0, rows, codes, scales));
-    for (const auto byte : codes) {
-      d.codes.push_back(kE2M1Doubled[byte & 15]);
-      d.codes.push_back(kE2M1Doubled[byte >> 4]);
-    }
-    for (const auto e : scales) d.half_scales.push_back(e8m0_to_f32(e) * 0.5F);
-  }
+Result<Dense> read_dense(const WeightMatrix& source) {
+  Dense d{source.dtype(), source.rows(), source.cols(), source.row_bytes(), {}, {}};
+  d.raw.resize(d.rows * d.row_bytes);
+  d.w.resize(d.rows * d.k);
+  MYRIAD_TRY_STATUS(source.read_rows(0, d.rows, d.raw));
+  MYRIAD_TRY_STATUS(source.read_rows_f32(0, d.rows, d.w));
   return d;
+}
+
+// A quantised row times int8 activations, as the numerics contract has it: integers exact inside a group, one fma a
+// group in ascending order, and one more where the type has minima.
+float quantized_dot(DType type, const std::byte* row, std::size_t k, const std::int8_t* q, const float* scales) {
+  const std::size_t group = scale_group(type);
+  std::vector<std::int16_t> codes(k);
+  std::vector<float> scale((k + group - 1) / group), minimum(scale.size());
+  read_grouped_row(type, row, k, {codes, scale, minimum});
+  float acc = 0;
+  for (std::size_t g = 0; g < scale.size(); ++g) {
+    int sum = 0, all = 0;
+    for (std::size_t i = g * group; i < std::min(k, (g + 1) * group); ++i) {
+      sum += codes[i] * q[i];
+      all += q[i];
+    }
+    const float x = scales[g * group / kGroup];
+    acc = std::fma(scale[g] * x, static_cast<float>(sum), acc);
+    if (has_minima(type)) acc = std::fma(-minimum[g], x * static_cast<float>(all), acc);
+  }
+  return acc;
 }
 
 // One output for one row of x: a chain of fma in ascending k, or exact integers a group and one fma a group.
 float product(const Dense& d, std::size_t row, const Activation& x, std::size_t t) {
+  if (x.form == Form::i8)
+    return quantized_dot(d.dtype, d.raw.data() + row * d.row_bytes, d.k, x.q.data() + t * d.k,
+                         x.scales.data() + t * x.groups());
   float acc = 0;
-  if (x.form == Form::i8) {
-    for (std::size_t g = 0; g < d.k / kGroup; ++g) {
-      int sum = 0;
-      for (std::size_t i = g * kGroup; i < (g + 1) * kGroup; ++i) sum += d.codes[row * d.k + i] * x.q[t * d.k + i];
-      acc = std::fma(d.half_scales[row * (d.k / kGroup) + g] * x.scales[t * x.groups() + g], static_cast<float>(sum),
-                     acc);
-    }
-    return acc;
-  }
   for (std::size_t k = 0; k < d.k; ++k) acc = std::fma(d.w[row * d.k + k], x.row(t)[k], acc);
   return acc;
 }
 
-Activation multiply(const Dense& d, const Activation& x) {
+Activation multiply(const Dense& d, const Activation& given, Profile profile) {
+  Activation room;
+  const Activation& x = for_product(scalar_kernels(), given, d.dtype, profile, room);
   Activation y(Form::f32, x.rows, d.rows);
   for (std::size_t t = 0; t < x.rows; ++t)
     for (std::size_t r = 0; r < d.rows; ++r) y.row(t)[r] = product(d, r, x, t);
@@ -60,12 +73,12 @@ Activation multiply(const Dense& d, const Activation& x) {
 
 struct Interpreter::Impl final : OperatorRunner {
   struct Weights {
-    std::map<std::string, Dense> matrices;  // by short name
-    std::map<std::string, std::vector<float>> vectors;
+    std::map<MatrixRole, Dense> matrices;
+    std::map<VectorRole, std::vector<float>> vectors;
   };
   struct State {
     std::vector<float> kda, history;  // as KdaHead takes them, head after head
-    std::vector<float> cache;         // MLA, f32 (rounded to bf16 in `fast`)
+    std::vector<float> cache;         // MLA: rows; GQA: keys and values of all heads, rows (rounded to bf16 in `fast`)
     std::size_t positions = 0;
   };
 
@@ -75,6 +88,10 @@ struct Interpreter::Impl final : OperatorRunner {
   std::map<OpRef, LeadVectors> leads;
   std::map<OpRef, State> states;
   std::vector<std::int32_t> tokens;
+
+  [[nodiscard]] Activation multiply(const Weights& w, MatrixRole role, const Activation& x) const {
+    return myriad::multiply(w.matrices.at(role), x, profile);
+  }
 
   Form form(const Seam& seam) const { return seam.form[static_cast<int>(profile)]; }
 
@@ -91,7 +108,7 @@ struct Interpreter::Impl final : OperatorRunner {
     const Weights& w = weights.at(op.ref);
     if (op.kind == OpKind::embed) {
       Activation y(Form::f32, tokens.size(), op.output.width);
-      const Dense& table = w.matrices.at("weight");
+      const Dense& table = w.matrices.at(MatrixRole::weight);
       for (std::size_t t = 0; t < tokens.size(); ++t)
         std::copy_n(table.w.data() + static_cast<std::size_t>(tokens[t]) * table.k, table.k, y.row(t));
       return y;
@@ -101,21 +118,23 @@ struct Interpreter::Impl final : OperatorRunner {
     switch (op.kind) {
       case OpKind::linear:
       case OpKind::head:
-        return multiply(w.matrices.at("weight"), x);
+        return multiply(w, MatrixRole::weight, x);
       case OpKind::gated_up:
       case OpKind::expert: {
-        Activation gate = multiply(w.matrices.at("gate"), x);
-        const Activation up = multiply(w.matrices.at("up"), x);
+        Activation gate = multiply(w, MatrixRole::gate, x);
+        const Activation up = multiply(w, MatrixRole::up, x);
         scalar_kernels().glu(graph.config().activation, gate.values.data(), up.values.data(), gate.values.data(),
                              gate.values.size());
         if (op.kind == OpKind::gated_up) return gate;
-        seal(scalar_kernels(), gate, form(op.inputs[0]));
-        return multiply(w.matrices.at("down"), gate);
+        seal(scalar_kernels(), gate, product_form(w.matrices.at(MatrixRole::down).dtype, profile));
+        return multiply(w, MatrixRole::down, gate);
       }
       case OpKind::kda_heads:
         return kda(op, w, x);
       case OpKind::mla_heads:
         return mla(op, w, call.inputs);
+      case OpKind::gqa_heads:
+        return gqa(op, w, x);
       default:
         return {};
     }
@@ -128,22 +147,22 @@ struct Interpreter::Impl final : OperatorRunner {
     State& state = states[op.ref];
     state.kda.resize(heads * dim * dim);
     state.history.resize(heads * past);
-    const Activation q = multiply(w.matrices.at("q"), x), k = multiply(w.matrices.at("k"), x),
-                     v = multiply(w.matrices.at("v"), x);
-    const Activation z = multiply(w.matrices.at("f_b"), multiply(w.matrices.at("f_a"), x)),
-                     b = multiply(w.matrices.at("b"), x);
-    const Activation gate = config.kda.full_rank_gate
-                                ? multiply(w.matrices.at("g"), x)
-                                : multiply(w.matrices.at("g_b"), multiply(w.matrices.at("g_a"), x));
+    const Activation q = multiply(w, MatrixRole::q, x), k = multiply(w, MatrixRole::k, x),
+                     v = multiply(w, MatrixRole::v, x);
+    const Activation z = multiply(w, MatrixRole::f_b, multiply(w, MatrixRole::f_a, x)),
+                     b = multiply(w, MatrixRole::b, x);
+    const Activation gate = config.kda.full_rank_gate ? multiply(w, MatrixRole::g, x)
+                                                      : multiply(w, MatrixRole::g_b, multiply(w, MatrixRole::g_a, x));
     Activation out(Form::f32, x.rows, heads * dim);
     KdaHead head(dim, taps);
     for (std::size_t t = 0; t < x.rows; ++t) {
       for (std::size_t h = 0; h < heads; ++h) {
-        const auto slice = [&](const char* name, std::size_t n) {
-          return std::span(w.vectors.at(name)).subspan(h * n, n);
+        const auto slice = [&](VectorRole role, std::size_t n) {
+          return std::span(w.vectors.at(role)).subspan(h * n, n);
         };
-        const KdaHeadWeights hw{slice("conv_q", dim * taps), slice("conv_k", dim * taps), slice("conv_v", dim * taps),
-                                slice("dt_bias", dim),       w.vectors.at("o_norm"),      w.vectors.at("a_log")[h]};
+        const KdaHeadWeights hw{slice(VectorRole::conv_q, dim * taps), slice(VectorRole::conv_k, dim * taps),
+                                slice(VectorRole::conv_v, dim * taps), slice(VectorRole::dt_bias, dim),
+                                w.vectors.at(VectorRole::o_norm),      w.vectors.at(VectorRole::a_log)[h]};
         const std::size_t at = h * dim;
         head.step(config, scalar_kernels(), hw,
                   {q.row(t) + at, k.row(t) + at, v.row(t) + at, z.row(t) + at, gate.row(t) + at, b.row(t)[h]},
@@ -154,33 +173,42 @@ struct Interpreter::Impl final : OperatorRunner {
   }
 
   Activation mla(const Operator& op, const Weights& w, const std::vector<const Activation*>& inputs) {
-    const auto& m = graph.config().mla;
-    const std::size_t rank = m.kv_lora_rank, nope = m.qk_nope_dim, per_head = nope + m.v_dim;
+    const auto& config = graph.config();
+    const auto& m = config.mla;
+    const std::size_t rank = m.kv_lora_rank, nope = m.qk_nope_dim;
     State& state = states[op.ref];
-    const Activation q = multiply(w.matrices.at("q"), *inputs[0]);
-    const Dense& kv_b = w.matrices.at("kv_b");
+    Activation q = multiply(w, MatrixRole::q, *inputs[0]);
     Activation gate;
-    if (m.output_gate) gate = multiply(w.matrices.at("g"), *inputs[2]);
-    state.cache.insert(state.cache.end(), inputs[1]->values.begin(), inputs[1]->values.end());
+    if (m.output_gate) gate = multiply(w, MatrixRole::g, *inputs[2]);
+    Rotation rotation(config.rope);
+    const std::size_t turned = config.rope.dims();
+    for (std::size_t t = 0; t < q.rows; ++t) {
+      Activation row = *inputs[1];
+      float* shared = row.row(t) + rank;
+      rotation.at(state.positions + t);
+      if (turned != 0) {
+        rotation.apply(scalar_kernels(), shared);
+        for (std::size_t h = 0; h < m.heads; ++h) rotation.apply(scalar_kernels(), q.row(t) + h * m.qk_dim() + nope);
+      }
+      for (std::size_t i = 0; i < m.cache_dim(); ++i) state.cache.push_back(cached(row.row(t)[i]));
+    }
     Activation out(Form::f32, q.rows, m.value_width());
     BlockAttention blocks(m.cache_dim(), rank);
-    std::vector<float> query(m.cache_dim()), context(rank);
+    std::vector<float> query(m.cache_dim());
+    Activation nope_query(Form::f32, 1, nope), context(Form::f32, 1, rank), room;
+    const Dense &k_b = w.matrices.at(MatrixRole::k_b), &v_b = w.matrices.at(MatrixRole::v_b);
     for (std::size_t t = 0; t < q.rows; ++t) {
       for (std::size_t h = 0; h < m.heads; ++h) {
         const float* head_query = q.row(t) + h * m.qk_dim();
-        for (std::size_t r = 0; r < rank; ++r) {  // the key half, transposed
-          float acc = 0;
-          for (std::size_t i = 0; i < nope; ++i)
-            acc = std::fma(kv_b.w[(h * per_head + i) * rank + r], head_query[i], acc);
-          query[r] = acc;
-        }
+        nope_query.values.assign(head_query, head_query + nope);
+        const Activation& x = for_product(scalar_kernels(), nope_query, k_b.dtype, profile, room);
+        for (std::size_t r = 0; r < rank; ++r) query[r] = product(k_b, h * rank + r, x, 0);
         std::copy_n(head_query + nope, m.qk_rope_dim, query.data() + rank);
         blocks.attend(scalar_kernels(), query.data(), {reinterpret_cast<const std::byte*>(state.cache.data()), false},
-                      state.positions + t + 1, inverse_root(m.qk_dim()), context.data());
+                      state.positions + t + 1, attention_scale(config, m.qk_dim()), context.row(0));
+        const Activation& y = for_product(scalar_kernels(), context, v_b.dtype, profile, room);
         for (std::size_t i = 0; i < m.v_dim; ++i) {
-          float acc = 0;
-          for (std::size_t r = 0; r < rank; ++r)
-            acc = std::fma(kv_b.w[(h * per_head + nope + i) * rank + r], context[r], acc);
+          float acc = product(v_b, h * m.v_dim + i, y, 0);
           if (m.output_gate) acc *= exact_sigmoid(gate.row(t)[h * m.v_dim + i]);
           out.row(t)[h * m.v_dim + i] = acc;
         }
@@ -190,138 +218,69 @@ struct Interpreter::Impl final : OperatorRunner {
     return out;
   }
 
-  Status load(const Checkpoint& c) {
+  Activation gqa(const Operator& op, const Weights& w, const Activation& x) {
     const auto& config = graph.config();
-    for (const auto& op : graph.operators()) {
-      const std::string layer = fmt::format("model.layers.{}.", op.ref.layer);
-      const std::string attn = layer + "self_attn.",
-                        ffn = layer + (config.is_moe(op.ref.layer) ? "block_sparse_moe." : "mlp.");
-      Weights& w = weights[op.ref];
-      const auto matrix = [&](const char* key, const std::string& name, std::size_t rows, std::size_t k) -> Status {
-        MYRIAD_TRY(w.matrices[key], read_dense(c, name, rows, k));
-        return {};
-      };
-      const auto lead = [&](VectorRole role, const std::string& name, std::size_t n) -> Status {
-        MYRIAD_TRY(leads[op.ref].vectors[role], c.read_vector(name, n));
-        return {};
-      };
-      const auto residual_score = [&](const std::string& stem) -> Status {
-        if (config.attn_res_block_size == 0) return {};
-        MYRIAD_TRY(std::vector<float> score, c.read_vector(stem + "_norm.weight", config.hidden));
-        MYRIAD_TRY(const std::vector<float> proj, c.read_vector(stem + "_proj.weight", config.hidden));
-        for (std::size_t i = 0; i < score.size(); ++i) score[i] *= proj[i];
-        leads[op.ref].vectors[VectorRole::res_score] = std::move(score);
-        return {};
-      };
-      const std::size_t hidden = config.hidden;
-      const auto gated = [&](const std::string& stem, std::size_t inner) -> Status {
-        MYRIAD_TRY_STATUS(matrix("gate", stem + "gate_proj", inner, hidden));
-        return matrix("up", stem + "up_proj", inner, hidden);
-      };
-      switch (op.ref.role) {
-        case OpRole::embed:
-          MYRIAD_TRY_STATUS(matrix("weight", "model.embed_tokens", config.vocab, hidden));
-          break;
-        case OpRole::head:
-          MYRIAD_TRY_STATUS(matrix("weight", "lm_head", config.vocab, hidden));
-          break;
-        case OpRole::final_lead:
-          MYRIAD_TRY_STATUS(lead(VectorRole::norm, "model.norm.weight", hidden));
-          MYRIAD_TRY_STATUS(residual_score("model.output_attn_res"));
-          break;
-        case OpRole::attn_lead:
-          MYRIAD_TRY_STATUS(lead(VectorRole::norm, layer + "input_layernorm.weight", hidden));
-          MYRIAD_TRY_STATUS(residual_score(layer + "self_attention_res"));
-          if (config.attention[op.ref.layer] == AttentionKind::mla) {
-            if (config.mla.q_lora_rank != 0)
-              MYRIAD_TRY_STATUS(lead(VectorRole::q_a_norm, attn + "q_a_layernorm.weight", config.mla.q_lora_rank));
-            MYRIAD_TRY_STATUS(lead(VectorRole::kv_a_norm, attn + "kv_a_layernorm.weight", config.mla.kv_lora_rank));
-          }
-          break;
-        case OpRole::ffn_lead:
-          MYRIAD_TRY_STATUS(lead(VectorRole::norm, layer + "post_attention_layernorm.weight", hidden));
-          MYRIAD_TRY_STATUS(residual_score(layer + "mlp_res"));
-          if (config.is_moe(op.ref.layer)) {
-            MYRIAD_TRY_STATUS(lead(VectorRole::router_bias, ffn + "gate.e_score_correction_bias", config.moe.experts));
-            if (config.moe.latent != 0 && config.moe.latent_norm)
-              MYRIAD_TRY_STATUS(lead(VectorRole::latent_norm, ffn + "routed_expert_norm.weight", config.moe.latent));
-          }
-          break;
-        case OpRole::attn_q_a:
-          MYRIAD_TRY_STATUS(matrix("weight", attn + "q_a_proj", config.mla.q_lora_rank, hidden));
-          break;
-        case OpRole::attn_kv_a:
-          MYRIAD_TRY_STATUS(matrix("weight", attn + "kv_a_proj_with_mqa", config.mla.cache_dim(), hidden));
-          break;
-        case OpRole::attn_o:
-          MYRIAD_TRY_STATUS(matrix("weight", attn + "o_proj", hidden, op.inputs[0].width));
-          break;
-        case OpRole::attn:
-          MYRIAD_TRY_STATUS(load_attention(c, op, w, attn, matrix));
-          break;
-        case OpRole::router:
-          MYRIAD_TRY_STATUS(matrix("weight", ffn + "gate", config.moe.experts, hidden));
-          break;
-        case OpRole::latent_down:
-          MYRIAD_TRY_STATUS(matrix("weight", ffn + "routed_expert_down_proj", config.moe.latent, hidden));
-          break;
-        case OpRole::latent_up:
-          MYRIAD_TRY_STATUS(matrix("weight", ffn + "routed_expert_up_proj", hidden, config.moe.latent));
-          break;
-        case OpRole::shared_up:
-          MYRIAD_TRY_STATUS(gated(ffn + "shared_experts.", config.moe.shared_intermediate()));
-          break;
-        case OpRole::shared_down:
-          MYRIAD_TRY_STATUS(
-              matrix("weight", ffn + "shared_experts.down_proj", hidden, config.moe.shared_intermediate()));
-          break;
-        case OpRole::dense_up:
-          MYRIAD_TRY_STATUS(gated(ffn, config.intermediate));
-          break;
-        case OpRole::dense_down:
-          MYRIAD_TRY_STATUS(matrix("weight", ffn + "down_proj", hidden, config.intermediate));
-          break;
-        case OpRole::expert: {
-          const std::string stem = fmt::format("{}experts.{}.", ffn, op.ref.index);
-          MYRIAD_TRY_STATUS(matrix("gate", stem + "w1", config.moe.intermediate, config.expert_width()));
-          MYRIAD_TRY_STATUS(matrix("up", stem + "w3", config.moe.intermediate, config.expert_width()));
-          MYRIAD_TRY_STATUS(matrix("down", stem + "w2", config.expert_width(), config.moe.intermediate));
-          break;
-        }
+    const auto& g = config.gqa;
+    const std::size_t dim = g.head_dim, width = 2 * g.kv_heads * dim;
+    State& state = states[op.ref];
+    Activation q = multiply(w, MatrixRole::q, x), k = multiply(w, MatrixRole::k, x);
+    const Activation values = with_bias(multiply(w, MatrixRole::v, x), w, VectorRole::v_bias);
+    q = with_bias(std::move(q), w, VectorRole::q_bias);
+    k = with_bias(std::move(k), w, VectorRole::k_bias);
+    const float *q_norm = vector(w, VectorRole::q_norm), *k_norm = vector(w, VectorRole::k_norm);
+    Rotation rotation(config.rope);
+    for (std::size_t t = 0; t < x.rows; ++t) {
+      rotation.at(state.positions + t);
+      for (std::size_t h = 0; h < g.heads; ++h)
+        prepare_gqa_head(config, scalar_kernels(), q_norm, rotation, q.row(t) + h * dim);
+      for (std::size_t h = 0; h < g.kv_heads; ++h)
+        prepare_gqa_head(config, scalar_kernels(), k_norm, rotation, k.row(t) + h * dim);
+      for (std::size_t h = 0; h < g.kv_heads; ++h) {
+        for (std::size_t i = 0; i < dim; ++i) state.cache.push_back(cached(k.row(t)[h * dim + i]));
+        for (std::size_t i = 0; i < dim; ++i) state.cache.push_back(cached(values.row(t)[h * dim + i]));
       }
     }
-    return {};
+    Activation out(Form::f32, x.rows, g.width());
+    BlockAttention blocks(dim, dim);
+    for (std::size_t t = 0; t < x.rows; ++t)
+      for (std::size_t h = 0; h < g.heads; ++h) {
+        const float* keys = state.cache.data() + h / g.group() * 2 * dim;
+        blocks.attend(scalar_kernels(), q.row(t) + h * dim,
+                      {reinterpret_cast<const std::byte*>(keys), false, width, dim}, state.positions + t + 1,
+                      attention_scale(config, dim), out.row(t) + h * dim);
+      }
+    state.positions += x.rows;
+    return out;
   }
 
-  Status load_attention(const Checkpoint& c, const Operator& op, Weights& w, const std::string& attn,
-                        const auto& matrix) {
-    const auto& config = graph.config();
-    const std::size_t hidden = config.hidden;
-    if (op.kind == OpKind::mla_heads) {
-      const auto& m = config.mla;
-      MYRIAD_TRY_STATUS(matrix("q", attn + (m.q_lora_rank != 0 ? "q_b_proj" : "q_proj"), m.heads * m.qk_dim(),
-                               m.q_lora_rank != 0 ? m.q_lora_rank : hidden));
-      MYRIAD_TRY_STATUS(matrix("kv_b", attn + "kv_b_proj", m.heads * (m.qk_nope_dim + m.v_dim), m.kv_lora_rank));
-      if (m.output_gate) MYRIAD_TRY_STATUS(matrix("g", attn + "g_proj", m.value_width(), hidden));
-      return {};
+  // What a cache gives back of a value.
+  [[nodiscard]] float cached(float v) const { return profile == Profile::fast ? round_to_bf16(v) : v; }
+
+  static const float* vector(const Weights& w, VectorRole role) {
+    const auto it = w.vectors.find(role);
+    return it == w.vectors.end() ? nullptr : it->second.data();
+  }
+
+  static Activation with_bias(Activation y, const Weights& w, VectorRole role) {
+    if (const float* bias = vector(w, role); bias != nullptr)
+      for (std::size_t t = 0; t < y.rows; ++t)
+        for (std::size_t i = 0; i < y.width; ++i) y.row(t)[i] += bias[i];
+    return y;
+  }
+
+  Status load(const ModelWeights& from) {
+    for (const auto& op : graph.operators()) {
+      Weights& w = weights[op.ref];
+      for (const auto& m : op.matrices) {
+        MYRIAD_TRY(WeightMatrix source, from.matrix(op.ref, m.role));
+        if (source.dtype() != m.dtype) source = as_f32(source);
+        MYRIAD_TRY(w.matrices[m.role], read_dense(source));
+      }
+      for (const auto& v : op.vectors) {
+        MYRIAD_TRY(w.vectors[v.role], from.vector(op.ref, v.role));
+      }
+      if (op.kind == OpKind::lead) leads[op.ref].vectors = w.vectors;
     }
-    const auto& k = config.kda;
-    for (const char* name : {"q", "k", "v"}) {
-      MYRIAD_TRY_STATUS(matrix(name, fmt::format("{}{}_proj", attn, name), k.width(), hidden));
-      MYRIAD_TRY(w.vectors[fmt::format("conv_{}", name)], c.read_conv(op.ref.layer, name[0]));
-    }
-    MYRIAD_TRY_STATUS(matrix("f_a", attn + "f_a_proj", k.head_dim, hidden));
-    MYRIAD_TRY_STATUS(matrix("f_b", attn + "f_b_proj", k.width(), k.head_dim));
-    MYRIAD_TRY_STATUS(matrix("b", attn + "b_proj", k.heads, hidden));
-    if (k.full_rank_gate) {
-      MYRIAD_TRY_STATUS(matrix("g", attn + "g_proj", k.width(), hidden));
-    } else {
-      MYRIAD_TRY_STATUS(matrix("g_a", attn + "g_a_proj", k.head_dim, hidden));
-      MYRIAD_TRY_STATUS(matrix("g_b", attn + "g_b_proj", k.width(), k.head_dim));
-    }
-    MYRIAD_TRY(w.vectors["a_log"], c.read_a_log(op.ref.layer));
-    MYRIAD_TRY(w.vectors["dt_bias"], c.read_vector(attn + "dt_bias", k.width()));
-    MYRIAD_TRY(w.vectors["o_norm"], c.read_vector(attn + "o_norm.weight", k.head_dim));
     return {};
   }
 };
@@ -330,11 +289,11 @@ Interpreter::Interpreter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
 Interpreter::~Interpreter() = default;
 
-Result<Interpreter> Interpreter::load(const Checkpoint& checkpoint, Profile profile) {
+Result<Interpreter> Interpreter::load(const ModelWeights& weights, Profile profile) {
   auto impl = std::make_unique<Impl>();
-  MYRIAD_TRY(impl->graph, Graph::build(checkpoint.config()));
+  impl->graph = weights.graph();
   impl->profile = profile;
-  MYRIAD_TRY_STATUS(impl->load(checkpoint));
+  MYRIAD_TRY_STATUS(impl->load(weights));
   return Interpreter(std::move(impl));
 }
 

@@ -6,15 +6,15 @@
 #include <memory>
 #include <vector>
 
-#include "model/checkpoint.h"
 #include "model/layer.h"
+#include "model/weights.h"
 
 namespace myriad {
 
 class Interpreter {
  public:
   // Reads every weight of the model, widened to f32 (4 bytes a weight): for small models.
-  static Result<Interpreter> load(const Checkpoint& checkpoint, Profile profile);
+  static Result<Interpreter> load(const ModelWeights& weights, Profile profile);
   Interpreter(Interpreter&&) noexcept;
   ~Interpreter();
 

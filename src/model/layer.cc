@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <optional>
 
 #include "kernels/math.h"
 
@@ -31,13 +33,29 @@ Form form(const LayerContext& c, const Seam& seam) {
   return seam.form[static_cast<int>(c.profile)];
 }
 Form residual_form(const LayerContext& c) {
-  return c.profile == Profile::exact ? Form::f32 : Form::bf16;
+  return c.graph.residual_form(c.profile);
 }
 
 Activation sealed(LayerContext& c, Activation rows, const Seam& seam) {
   if (!seal(c.kernels, rows, form(c, seam))) c.failed = true;
   return rows;
 }
+
+// Rows that several operators of a round take, each in the form of its own seam; a form is made once.
+class InForms {
+ public:
+  InForms(LayerContext& c, const Activation& rows) : context_(c), rows_(rows) {}
+  const Activation* of(const Seam& seam) {
+    std::optional<Activation>& made = made_[static_cast<int>(form(context_, seam))];
+    if (!made) made = sealed(context_, rows_, seam);
+    return &*made;
+  }
+
+ private:
+  LayerContext& context_;
+  const Activation& rows_;
+  std::optional<Activation> made_[3];  // by Form
+};
 
 // RMSNorm of every row: [rows, n] -> [rows, n] f32.
 Activation norm(const LayerContext& c, const Activation& x, const float* weight, float eps) {
@@ -113,10 +131,10 @@ Task mla_attention(LayerContext& c, std::size_t layer, const Activation& normed,
   const auto& config = c.graph.config();
   const Operator *q_a = op(c, layer, OpRole::attn_q_a), *kv_a = op(c, layer, OpRole::attn_kv_a);
   const Operator *heads = op(c, layer, OpRole::attn), *o = op(c, layer, OpRole::attn_o);
-  const Activation x = sealed(c, normed, kv_a->inputs[0]);
+  InForms x(c, normed);
   Round low_rank;
-  low_rank.add(kv_a, {&x});
-  if (q_a != nullptr) low_rank.add(q_a, {&x});
+  low_rank.add(kv_a, {x.of(kv_a->inputs[0])});
+  if (q_a != nullptr) low_rank.add(q_a, {x.of(q_a->inputs[0])});
   co_await run(c, low_rank);
 
   Activation query;
@@ -129,7 +147,7 @@ Task mla_attention(LayerContext& c, std::size_t layer, const Activation& normed,
       sealed(c, latent_and_keys(c, low_rank.calls[0].output, w.get(VectorRole::kv_a_norm)), heads->inputs[1]);
   Round attend;
   OperatorCall& call = attend.add(heads, {&query, &cache});
-  if (heads->inputs.size() > 2) call.inputs.push_back(&x);  // the output gate's input
+  if (heads->inputs.size() > 2) call.inputs.push_back(x.of(heads->inputs[2]));  // the output gate's input
   co_await run(c, attend);
 
   const Activation context = sealed(c, std::move(attend.calls[0].output), o->inputs[0]);
@@ -147,7 +165,7 @@ Task attention_half(LayerContext& c, std::size_t layer, Stream& s) {
   if (fresh) s.blocks.push_back(s.residual);  // the raw stream, before this layer
   const Activation normed = norm(c, x, w.get(VectorRole::norm), config.rms_norm_eps);
   Activation a;
-  if (config.attention[layer] == AttentionKind::kda) {
+  if (config.attention[layer] != AttentionKind::mla) {
     co_await in_two_rounds(c, op(c, layer, OpRole::attn), op(c, layer, OpRole::attn_o), normed, a);
   } else {
     co_await mla_attention(c, layer, normed, w, a);
@@ -194,11 +212,11 @@ Task moe_ffn(LayerContext& c, std::size_t layer, const Activation& normed, const
   const Operator *router = op(c, layer, OpRole::router), *latent_down = op(c, layer, OpRole::latent_down);
   const Operator *shared_up = op(c, layer, OpRole::shared_up), *shared_down = op(c, layer, OpRole::shared_down);
   const Operator *latent_up = op(c, layer, OpRole::latent_up), *first_expert = op(c, layer, OpRole::expert);
-  const Activation x = sealed(c, normed, router->inputs[0]);
+  InForms x(c, normed);
   Round enter;
-  enter.add(router, {&x});
-  if (latent_down != nullptr) enter.add(latent_down, {&x});
-  if (shared_up != nullptr) enter.add(shared_up, {&x});
+  enter.add(router, {x.of(router->inputs[0])});
+  if (latent_down != nullptr) enter.add(latent_down, {x.of(latent_down->inputs[0])});
+  if (shared_up != nullptr) enter.add(shared_up, {x.of(shared_up->inputs[0])});
   co_await run(c, enter);
 
   const Dispatch d = dispatch(c, enter.calls[0].output, w.get(VectorRole::router_bias));
@@ -302,11 +320,50 @@ std::size_t banked_blocks(const ModelConfig& config, Half half) {
   return last_layer_begun / config.attn_res_block_size + 1;
 }
 
+namespace {
+
+// Leaves only the experts of the best groups to choose from.
+void keep_best_groups(const MoeConfig& moe, std::span<float> choice) {
+  const std::size_t size = choice.size() / moe.groups;
+  std::vector<float> worth(moe.groups);
+  for (std::size_t g = 0; g < moe.groups; ++g) {
+    float first = -std::numeric_limits<float>::infinity(), second = first;
+    for (const float v : choice.subspan(g * size, size)) {
+      second = std::max(second, std::min(first, v));
+      first = std::max(first, v);
+    }
+    worth[g] = moe.selection_bias && size > 1 ? first + second : first;
+  }
+  std::vector<std::size_t> order(moe.groups);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return worth[a] > worth[b]; });
+  for (std::size_t i = moe.top_groups; i < moe.groups; ++i)
+    std::ranges::fill(choice.subspan(order[i] * size, size), -std::numeric_limits<float>::infinity());
+}
+
+// One value a logit: σ(logit), or softmax over all.
+std::vector<float> router_scores(const MoeConfig& moe, const Kernels& kernels, std::span<const float> logits) {
+  std::vector<float> score(logits.size());
+  if (moe.score == RouterScore::sigmoid) {
+    kernels.sigmoid(logits.data(), score.data(), logits.size());
+    return score;
+  }
+  const float max = *std::max_element(logits.begin(), logits.end());
+  float sum = 0;
+  for (std::size_t e = 0; e < logits.size(); ++e) sum += score[e] = exact_exp(logits[e] - max);
+  for (float& s : score) s /= sum;
+  return score;
+}
+
+}  // namespace
+
 Routing route(const ModelConfig& config, const Kernels& kernels, std::span<const float> logits, const float* bias) {
   const auto& moe = config.moe;
-  std::vector<float> sigma(logits.size()), choice(logits.size());
-  kernels.sigmoid(logits.data(), sigma.data(), logits.size());
-  for (std::size_t e = 0; e < logits.size(); ++e) choice[e] = sigma[e] + bias[e];
+  const std::vector<float> score = router_scores(moe, kernels, logits);
+  std::vector<float> choice = score;
+  if (bias != nullptr)
+    for (std::size_t e = 0; e < choice.size(); ++e) choice[e] += bias[e];
+  if (moe.top_groups < moe.groups) keep_best_groups(moe, choice);
   std::vector<std::uint16_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::uint16_t{0});
   const auto better = [&](std::uint16_t a, std::uint16_t b) {
@@ -316,11 +373,11 @@ Routing route(const ModelConfig& config, const Kernels& kernels, std::span<const
   Routing r;
   r.experts.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(moe.top_k));
   float sum = 0;
-  for (const auto e : r.experts) sum += sigma[e];
-  for (const auto e : r.experts) {
-    const float w = moe.renormalize && moe.top_k > 1 ? sigma[e] / (sum + 1e-20F) : sigma[e];
-    r.weights.push_back(w * moe.scaling_factor);
-  }
+  for (const auto e : r.experts) sum += score[e];
+  // One sigmoid alone stays what it is (spec §11.4); of a softmax the chosen ones are renormalised however many.
+  const bool renormalize = moe.renormalize && (moe.top_k > 1 || moe.score == RouterScore::softmax);
+  for (const auto e : r.experts)
+    r.weights.push_back((renormalize ? score[e] / (sum + 1e-20F) : score[e]) * moe.scaling_factor);
   return r;
 }
 

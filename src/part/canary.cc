@@ -31,7 +31,7 @@ Result<Sha256Digest> canary(const Graph& graph, const Part& part, const Kernels&
     }
     std::vector<const Activation*> pointers;
     for (const auto& x : inputs) pointers.push_back(&x);
-    if (op.kind == OpKind::kda_heads || op.kind == OpKind::mla_heads) {
+    if (has_state(op.kind)) {
       MYRIAD_TRY(AlignedBuffer memory,
                  AlignedBuffer::allocate(attention_state_bytes(op, part.spec().units(), 1, Profile::exact),
                                          "a canary's attention state"));

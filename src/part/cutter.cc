@@ -6,6 +6,7 @@
 #include "kernels/kernels.h"
 #include "part/canary.h"
 #include "part/file_io.h"
+#include "quant/blocks.h"
 
 namespace myriad {
 namespace {
@@ -13,15 +14,10 @@ namespace {
 constexpr std::size_t kReadBytes = std::size_t{4} << 20;  // source rows held at a time
 constexpr std::uint64_t kSmallestTarget = std::uint64_t{32} << 10;
 
-// Name of a tensor below its layer, or at the top.
-std::string layer_name(const OpRef& op, std::string_view rest) {
-  return fmt::format("model.layers.{}.{}", op.layer, rest);
-}
-
 class PartBuilder {
  public:
-  PartBuilder(const Checkpoint& checkpoint, const Graph& graph, const Operator& op, const PartSpec& spec)
-      : checkpoint_(checkpoint), config_(graph.config()), op_(op), spec_(spec) {}
+  PartBuilder(const ModelWeights& weights, const Operator& op, const PartSpec& spec)
+      : weights_(weights), op_(op), spec_(spec) {}
 
   Result<AlignedBuffer> build() {
     MYRIAD_TRY(AlignedBuffer out, AlignedBuffer::allocate(op_.weight_bytes(spec_.units()), spec_.name()));
@@ -37,220 +33,62 @@ class PartBuilder {
         little_in_place(std::span(reinterpret_cast<float*>(target.data()), e.rows));
       } else {
         MYRIAD_TRY_STATUS(matrix(e, target));
-        swap_tiles(e.dtype, target);
+        swap_tiles(e.dtype, e.k, target);
       }
     }
     return out;
   }
 
  private:
-  [[nodiscard]] std::string attn(std::string_view rest) const {
-    return layer_name(spec_.op, fmt::format("self_attn.{}", rest));
-  }
-  [[nodiscard]] std::string ffn(std::string_view rest) const {
-    return layer_name(spec_.op,
-                      fmt::format("{}.{}", config_.is_moe(spec_.op.layer) ? "block_sparse_moe" : "mlp", rest));
-  }
-
-  // Tensor of a matrix role in this operator.
-  [[nodiscard]] std::string tensor_name(MatrixRole role) const {
-    switch (spec_.op.role) {
-      case OpRole::embed:
-        return "model.embed_tokens";
-      case OpRole::head:
-        return "lm_head";
-      case OpRole::attn_q_a:
-        return attn("q_a_proj");
-      case OpRole::attn_kv_a:
-        return attn("kv_a_proj_with_mqa");
-      case OpRole::attn_o:
-        return attn("o_proj");
-      case OpRole::router:
-        return ffn("gate");
-      case OpRole::latent_down:
-        return ffn("routed_expert_down_proj");
-      case OpRole::latent_up:
-        return ffn("routed_expert_up_proj");
-      case OpRole::shared_down:
-        return ffn("shared_experts.down_proj");
-      case OpRole::dense_down:
-        return ffn("down_proj");
-      case OpRole::shared_up:
-        return ffn(role == MatrixRole::gate ? "shared_experts.gate_proj" : "shared_experts.up_proj");
-      case OpRole::dense_up:
-        return ffn(role == MatrixRole::gate ? "gate_proj" : "up_proj");
-      case OpRole::expert:
-        return ffn(fmt::format("experts.{}.{}", spec_.op.index,
-                               role == MatrixRole::gate ? "w1"
-                               : role == MatrixRole::up ? "w3"
-                                                        : "w2"));
-      default:
-        break;
-    }
-    switch (role) {
-      case MatrixRole::q:
-        return attn(op_.kind == OpKind::kda_heads ? "q_proj" : config_.mla.q_lora_rank != 0 ? "q_b_proj" : "q_proj");
-      case MatrixRole::k:
-        return attn("k_proj");
-      case MatrixRole::v:
-        return attn("v_proj");
-      case MatrixRole::f_a:
-        return attn("f_a_proj");
-      case MatrixRole::f_b:
-        return attn("f_b_proj");
-      case MatrixRole::b:
-        return attn("b_proj");
-      case MatrixRole::g:
-        return attn("g_proj");
-      case MatrixRole::g_a:
-        return attn("g_a_proj");
-      case MatrixRole::g_b:
-        return attn("g_b_proj");
-      default:
-        return attn("kv_b_proj");
-    }
-  }
-
-  Status matrix(const PartEntry& e, std::span<std::byte> target) {
+  Status matrix(const PartEntry& e, std::span<std::byte> target) const {
     const auto role = static_cast<MatrixRole>(e.role);
-    if (role == MatrixRole::k_b || role == MatrixRole::v_b) return kv_b(e, target);
     const auto& term =
         *std::find_if(op_.matrices.begin(), op_.matrices.end(), [&](const auto& m) { return m.role == role; });
-    const std::size_t total = static_cast<std::size_t>(term.rows_per_unit) * op_.extent + term.rows;
-    MYRIAD_TRY(const MatrixSource source, open(tensor_name(role), total, term.k, e.dtype));
-    return pack_rows(source, e.dtype, static_cast<std::size_t>(term.rows_per_unit) * spec_.begin, e.rows, target);
-  }
-
-  Result<MatrixSource> open(const std::string& name, std::size_t rows, std::size_t k, DType dtype) {
-    MYRIAD_TRY(MatrixSource source, checkpoint_.matrix(name, rows, k));
-    if (source.dtype() != dtype && !(dtype == DType::f32 && source.dtype() == DType::bf16))
-      return fail(Code::unsupported, "cutting {}: tensor {} is stored as {}, the config says {}", spec_.name(), name,
-                  dtype_name(source.dtype()), dtype_name(dtype));
-    return source;
+    MYRIAD_TRY(WeightMatrix source, weights_.matrix(spec_.op, role));
+    if (source.dtype() != e.dtype) {
+      if (e.dtype != DType::f32)
+        return fail(Code::unsupported, "cutting {}: {} is stored as {}, expected {} as in the layer's other tensors",
+                    spec_.name(), source.name(), dtype_name(source.dtype()), dtype_name(e.dtype));
+      source = as_f32(source);
+    }
+    const std::size_t first = std::size_t{term.rows_per_unit} * spec_.begin;
+    const std::size_t one = matrix_bytes(e.dtype, e.rows, e.k);
+    for (std::size_t i = 0; i < e.count; ++i)
+      MYRIAD_TRY_STATUS(pack(source, first + i * e.rows, e.rows, target.subspan(i * one, one)));
+    return {};
   }
 
   // Rows [first, first + rows) of a matrix into tiles, a bounded number of rows at a time.
-  static Status pack_rows(const MatrixSource& source, DType dtype, std::size_t first, std::size_t rows,
-                          std::span<std::byte> target) {
+  Status pack(const WeightMatrix& source, std::size_t first, std::size_t rows, std::span<std::byte> target) const {
+    const DType dtype = source.dtype();
     const std::size_t k = source.cols(), tile = tile_bytes(dtype, k);
-    const std::size_t step = std::max<std::size_t>(kTileRows, kReadBytes / (4 * k) / kTileRows * kTileRows);
+    const std::size_t step = std::max<std::size_t>(kTileRows, kReadBytes / source.row_bytes() / kTileRows * kTileRows);
+    std::vector<std::byte> raw;
     for (std::size_t r = 0; r < rows; r += step) {
       const std::size_t n = std::min(step, rows - r);
-      const auto out = target.subspan(r / kTileRows * tile, tiles_for(n) * tile);
-      switch (dtype) {
-        case DType::bf16: {
-          std::vector<std::uint16_t> w(n * k);
-          MYRIAD_TRY_STATUS(source.read_rows_bf16(first + r, first + r + n, w));
-          pack_bf16(w.data(), n, k, out);
-          break;
-        }
-        case DType::f32: {
-          std::vector<float> w(n * k);
-          MYRIAD_TRY_STATUS(source.read_rows_widened(first + r, first + r + n, w));
-          pack_f32(w.data(), n, k, out);
-          break;
-        }
-        case DType::mxfp4: {
-          std::vector<std::uint8_t> codes(n * k / 2), scales(n * k / kGroup);
-          MYRIAD_TRY_STATUS(source.read_rows_mxfp4(first + r, first + r + n, codes, scales));
-          pack_mxfp4(codes.data(), scales.data(), n, k, out);
-          break;
-        }
-      }
+      raw.resize(n * source.row_bytes());
+      MYRIAD_TRY_STATUS(source.read_rows(first + r, n, raw));
+      if (const auto bad = find_bad_scale(dtype, raw, n, k))
+        return fail(Code::corrupt, "cutting {}: row {} of {} has a scale that is no finite number", spec_.name(),
+                    first + r + *bad, source.name());
+      pack_rows(dtype, raw.data(), n, k, target.subspan(r / kTileRows * tile, tiles_for(n) * tile));
     }
     return {};
   }
 
-  // kv_b_proj [heads·(nope + v), rank]: per head the first qk_nope rows, transposed, are k_b [rank, nope]; the rest v_b
-  // [v, rank].
-  Status kv_b(const PartEntry& e, std::span<std::byte> target) {
-    const auto& mla = config_.mla;
-    const std::size_t per_head = mla.qk_nope_dim + mla.v_dim, rank = mla.kv_lora_rank;
-    MYRIAD_TRY(const MatrixSource source, open(attn("kv_b_proj"), mla.heads * per_head, rank, e.dtype));
-    const std::size_t one = matrix_bytes(e.dtype, e.rows, e.k);
-    for (std::size_t h = 0; h < spec_.units(); ++h) {
-      const std::size_t row = (spec_.begin + h) * per_head;
-      const auto out = target.subspan(h * one, one);
-      if (static_cast<MatrixRole>(e.role) == MatrixRole::v_b) {
-        MYRIAD_TRY_STATUS(pack_rows(source, e.dtype, row + mla.qk_nope_dim, mla.v_dim, out));
-      } else if (e.dtype == DType::bf16) {
-        MYRIAD_TRY_STATUS(transposed<std::uint16_t>(
-            mla.qk_nope_dim, rank, [&](auto in) { return source.read_rows_bf16(row, row + mla.qk_nope_dim, in); },
-            [&](const std::uint16_t* w) { pack_bf16(w, rank, mla.qk_nope_dim, out); }));
-      } else {
-        MYRIAD_TRY_STATUS(transposed<float>(
-            mla.qk_nope_dim, rank, [&](auto in) { return source.read_rows_widened(row, row + mla.qk_nope_dim, in); },
-            [&](const float* w) { pack_f32(w, rank, mla.qk_nope_dim, out); }));
-      }
-    }
-    return {};
-  }
-
-  template <class T>
-  static Status transposed(std::size_t rows, std::size_t cols, const auto& read, const auto& pack) {
-    std::vector<T> w(rows * cols), t(rows * cols);
-    MYRIAD_TRY_STATUS(read(std::span<T>(w)));
-    for (std::size_t r = 0; r < rows; ++r)
-      for (std::size_t c = 0; c < cols; ++c) t[c * rows + r] = w[r * cols + c];
-    pack(t.data());
-    return {};
-  }
-
-  Result<std::vector<float>> vector(VectorRole role) {
-    const std::size_t layer = spec_.op.layer, units = spec_.units();
-    const auto slice = [&](std::vector<float> all, std::size_t per_unit) {
-      return std::vector<float>(all.begin() + static_cast<std::ptrdiff_t>(spec_.begin * per_unit),
-                                all.begin() + static_cast<std::ptrdiff_t>((spec_.begin + units) * per_unit));
+  // The units' share of a vector.
+  Result<std::vector<float>> vector(VectorRole role) const {
+    const auto& term =
+        *std::find_if(op_.vectors.begin(), op_.vectors.end(), [&](const auto& v) { return v.role == role; });
+    MYRIAD_TRY(std::vector<float> all, weights_.vector(spec_.op, role));
+    if (term.per_unit == 0) return all;
+    const auto at = [&](std::uint32_t unit) {
+      return all.begin() + static_cast<std::ptrdiff_t>(std::size_t{unit} * term.per_unit);
     };
-    const auto whole = [&](const std::string& name, std::size_t n) { return checkpoint_.read_vector(name, n); };
-    const std::size_t hidden = config_.hidden, dim = config_.kda.head_dim, taps = config_.kda.conv_taps;
-    switch (role) {
-      case VectorRole::norm:
-        if (spec_.op.role == OpRole::final_lead) return whole("model.norm.weight", hidden);
-        return whole(layer_name(spec_.op, spec_.op.role == OpRole::attn_lead ? "input_layernorm.weight"
-                                                                             : "post_attention_layernorm.weight"),
-                     hidden);
-      case VectorRole::res_score: {
-        const std::string stem =
-            spec_.op.role == OpRole::final_lead
-                ? "model.output_attn_res"
-                : layer_name(spec_.op, spec_.op.role == OpRole::attn_lead ? "self_attention_res" : "mlp_res");
-        MYRIAD_TRY(std::vector<float> norm, whole(stem + "_norm.weight", hidden));
-        MYRIAD_TRY(const std::vector<float> proj, whole(stem + "_proj.weight", hidden));
-        for (std::size_t i = 0; i < hidden; ++i) norm[i] *= proj[i];
-        return norm;
-      }
-      case VectorRole::q_a_norm:
-        return whole(attn("q_a_layernorm.weight"), config_.mla.q_lora_rank);
-      case VectorRole::kv_a_norm:
-        return whole(attn("kv_a_layernorm.weight"), config_.mla.kv_lora_rank);
-      case VectorRole::latent_norm:
-        return whole(ffn("routed_expert_norm.weight"), config_.moe.latent);
-      case VectorRole::router_bias:
-        return whole(ffn("gate.e_score_correction_bias"), config_.moe.experts);
-      case VectorRole::conv_q:
-      case VectorRole::conv_k:
-      case VectorRole::conv_v: {
-        const char stream = role == VectorRole::conv_q ? 'q' : role == VectorRole::conv_k ? 'k' : 'v';
-        MYRIAD_TRY(std::vector<float> all, checkpoint_.read_conv(layer, stream));
-        return slice(std::move(all), dim * taps);
-      }
-      case VectorRole::a_log: {
-        MYRIAD_TRY(std::vector<float> all, checkpoint_.read_a_log(layer));
-        return slice(std::move(all), 1);
-      }
-      case VectorRole::dt_bias: {
-        MYRIAD_TRY(std::vector<float> all, whole(attn("dt_bias"), config_.kda.width()));
-        return slice(std::move(all), dim);
-      }
-      case VectorRole::o_norm:
-        return whole(attn("o_norm.weight"), dim);
-    }
-    return fail(Code::internal, "cutting {}: unknown vector role {}", spec_.name(), static_cast<int>(role));
+    return std::vector<float>(at(spec_.begin), at(spec_.end));
   }
 
-  const Checkpoint& checkpoint_;
-  const ModelConfig& config_;
+  const ModelWeights& weights_;
   const Operator& op_;
   const PartSpec& spec_;
 };
@@ -296,16 +134,18 @@ std::uint64_t target_part_bytes(const Graph& graph, std::size_t nodes, Bytes nod
   return std::max(target, kSmallestTarget);
 }
 
-Result<AlignedBuffer> build_part(const Checkpoint& checkpoint, const Graph& graph, const PartSpec& spec) {
+Result<AlignedBuffer> build_part(const ModelWeights& weights, const PartSpec& spec, bool with_canary) {
+  const Graph& graph = weights.graph();
   const Operator* op = graph.find(spec.op);
   if (op == nullptr || spec.begin >= spec.end || spec.end > op->extent || (spec.begin % op->granule) != 0 ||
       (spec.end != op->extent && spec.end % op->granule != 0))
     return fail(Code::invalid_argument,
                 "cutting {}: the model has no such piece, or it does not fall on the operator's granule", spec.name());
-  auto built = PartBuilder(checkpoint, graph, *op, spec).build();
+  auto built = PartBuilder(weights, *op, spec).build();
   if (!built) return std::unexpected(std::move(built).error().within(fmt::format("cutting part {}", spec.name())));
   const std::uint64_t seed = canary_seed(spec);
   write_part_header(built->bytes(), *op, spec, seed, {});
+  if (!with_canary) return std::move(*built);
   // The canary is computed by the part as a node will load it.
   MYRIAD_TRY(Part part, Part::parse(std::move(*built), graph, nullptr));
   MYRIAD_TRY(const Kernels* kernels, choose_kernels());
@@ -318,26 +158,33 @@ Result<AlignedBuffer> build_part(const Checkpoint& checkpoint, const Graph& grap
 std::string model_name_of(const std::filesystem::path& directory) {
   std::error_code ignored;
   const auto full = std::filesystem::weakly_canonical(directory, ignored);
-  const auto name = full.filename().empty() ? full.parent_path().filename() : full.filename();
-  return name.empty() ? "model" : name.string();
+  const auto last = full.filename().empty() ? full.parent_path().filename() : full.filename();
+  std::string name = last.string();
+  if (name.ends_with(".gguf")) {
+    name.resize(name.size() - 5);
+    // of a split: NAME-00001-of-00012
+    const std::size_t of = name.rfind("-of-");
+    if (of != std::string::npos && of >= 6 && name[of - 6] == '-' && of + 9 == name.size()) name.resize(of - 6);
+  }
+  return name.empty() ? "model" : name;
 }
 
-Result<Manifest> cut_model(const Checkpoint& checkpoint, const Graph& graph, const CutOptions& options,
-                           const std::filesystem::path& out, std::string model_name,
-                           const std::function<void(const CutProgress&)>& progress) {
-  MYRIAD_TRY_STATUS(checkpoint.verify_complete());
+Result<Manifest> cut_model(const ModelWeights& weights, const CutOptions& options, const std::filesystem::path& out,
+                           std::string model_name, const std::function<void(const CutProgress&)>& progress) {
+  MYRIAD_TRY_STATUS(weights.verify_complete());
+  const Graph& graph = weights.graph();
   std::error_code ec;
   std::filesystem::create_directories(out / "parts", ec);
   if (ec) return fail(Code::io, "cutting to {}: cannot create the directory: {}", out.string(), ec.message());
   Manifest manifest;
   manifest.model_name = std::move(model_name);
-  manifest.config_json = checkpoint.config_json();
+  manifest.config_json = config_to_json(weights.config());
   const auto specs = cut(graph, options);
   CutProgress p;
   p.parts = specs.size();
   for (const auto& spec : specs) p.bytes += graph.find(spec.op)->weight_bytes(spec.units());
   for (const auto& spec : specs) {
-    MYRIAD_TRY(const AlignedBuffer bytes, build_part(checkpoint, graph, spec));
+    MYRIAD_TRY(const AlignedBuffer bytes, build_part(weights, spec));
     const PartId id{sha256(bytes.bytes())};
     const auto path = part_path(out, id);
     if (!std::filesystem::exists(path, ec) || std::filesystem::file_size(path, ec) != bytes.size())
@@ -347,11 +194,9 @@ Result<Manifest> cut_model(const Checkpoint& checkpoint, const Graph& graph, con
     p.bytes_done += bytes.size();
     if (progress) progress(p);
   }
-  for (const char* name : {"config.json", "tiktoken.model", "tokenizer_config.json"}) {  // what a gateway fetches
-    const auto from = checkpoint.directory() / name;
-    if (!std::filesystem::exists(from, ec)) continue;
-    MYRIAD_TRY(const std::string text, read_small_file(from, std::size_t{64} << 20));
-    MYRIAD_TRY_STATUS(write_file_atomically(out / name, std::as_bytes(std::span(text))));
+  MYRIAD_TRY(const auto names, weights.write_tokenizer_files(out));  // what a gateway fetches
+  for (const auto& name : names) {
+    MYRIAD_TRY(const std::string text, read_small_file(out / name, std::size_t{64} << 20));
     manifest.files.push_back({name, text.size(), sha256(std::as_bytes(std::span(text)))});
   }
   const std::string json = manifest.to_json();

@@ -1,5 +1,5 @@
-// Cuts a model into parts: which pieces there are (pure), and the bytes of one piece (reads the checkpoint in bounded
-// pieces).
+// Cuts a model into parts: which pieces there are (pure), and the bytes of one piece (reads the model's files in
+// bounded pieces).
 #pragma once
 
 #include <filesystem>
@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "model/checkpoint.h"
-#include "model/graph.h"
+#include "model/weights.h"
 #include "part/manifest.h"
 #include "part/part_file.h"
 
@@ -26,8 +25,9 @@ std::vector<PartSpec> cut(const Graph& graph, const CutOptions& options);
 // its share.
 std::uint64_t target_part_bytes(const Graph& graph, std::size_t nodes, Bytes node_memory);
 
-// The canonical bytes of one part (little-endian), with its canary. Peak memory: the part, and a bounded read buffer.
-Result<AlignedBuffer> build_part(const Checkpoint& checkpoint, const Graph& graph, const PartSpec& spec);
+// The canonical bytes of one part (little-endian), with its canary; without it only for use in this process, where
+// nobody will ask for it. Peak memory: the part, and a bounded read buffer.
+Result<AlignedBuffer> build_part(const ModelWeights& weights, const PartSpec& spec, bool with_canary = true);
 
 struct CutProgress {
   std::size_t parts_done = 0, parts = 0;
@@ -35,9 +35,8 @@ struct CutProgress {
 };
 // Writes a cut directory (manifest last, so that a directory with a manifest is complete). Parts that are there already
 // with the right hash are kept, so an interrupted cut resumes. The parts' names in the error if one fails.
-Result<Manifest> cut_model(const Checkpoint& checkpoint, const Graph& graph, const CutOptions& options,
-                           const std::filesystem::path& out, std::string model_name,
-                           const std::function<void(const CutProgress&)>& progress);
+Result<Manifest> cut_model(const ModelWeights& weights, const CutOptions& options, const std::filesystem::path& out,
+                           std::string model_name, const std::function<void(const CutProgress&)>& progress);
 
 // A model's name for the API: the name of its directory.
 std::string model_name_of(const std::filesystem::path& directory);

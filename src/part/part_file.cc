@@ -130,7 +130,7 @@ Result<Part> Part::parse(AlignedBuffer buffer, const Graph& graph, const PartId*
       little_in_place(values);
       part.vectors_.push_back({static_cast<VectorRole>(e.role), values});
     } else {
-      swap_tiles(e.dtype, {data, e.bytes});
+      swap_tiles(e.dtype, e.k, {data, e.bytes});
       part.matrices_.push_back({static_cast<MatrixRole>(e.role), e.dtype, e.count, e.rows, e.k, data});
     }
   }
@@ -144,7 +144,7 @@ AlignedBuffer Part::release() && {
     if (e.is_vector)
       little_in_place(std::span(reinterpret_cast<float*>(data), e.rows));
     else
-      swap_tiles(e.dtype, {data, e.bytes});
+      swap_tiles(e.dtype, e.k, {data, e.bytes});
   }
   return std::move(bytes_);
 }

@@ -27,7 +27,7 @@
 
 namespace myriad {
 
-inline constexpr std::uint32_t kPartVersion = 1;
+inline constexpr std::uint32_t kPartVersion = 2;
 inline constexpr std::size_t kMaxPartBytes = std::size_t{1} << 32;
 
 struct MatrixView {

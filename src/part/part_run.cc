@@ -1,16 +1,20 @@
 #include "part/part_run.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "kernels/math.h"
 #include "model/attention.h"
 #include "model/layer.h"
+#include "model/product.h"
+#include "model/rope.h"
 #include "model/sampler.h"
 
 namespace myriad {
 namespace {
 
-constexpr std::size_t kTileGrain = 4;  // tiles a thread takes at least
+constexpr std::size_t kTileGrain = 4;      // tiles a thread takes at least
+constexpr std::size_t kGroupGrain = 1024;  // groups of activations likewise
 
 }  // namespace
 
@@ -34,31 +38,27 @@ Status PartRunner::check_inputs(const Part& part, std::span<const Activation* co
   return {};
 }
 
-Activation PartRunner::product(const MatrixView& m, const Activation& x, std::size_t which) const {
+Activation PartRunner::product(const MatrixView& m, const Activation& given, std::size_t which) const {
   const std::size_t tiles = tiles_for(m.rows), padded = tiles * kTileRows;
-  Activation y(Form::f32, x.rows, padded);
-  if (x.rows == 0) return y;
+  Activation y(Form::f32, given.rows, padded);
+  if (given.rows == 0) return y;
+  Activation room;
+  const Activation& x = for_product(kernels_, given, m.dtype, profile_, room);
   const std::byte* w = m.at(which);
-  pool_.parallel(tiles, kTileGrain, [&](std::size_t begin, std::size_t end) {
-    switch (m.dtype) {
-      case DType::f32:
-        kernels_.matmul_f32(reinterpret_cast<const float*>(w), m.k, begin, end, x.values.data(), x.width, x.rows,
-                            y.values.data(), padded);
-        break;
-      case DType::bf16:
-        kernels_.matmul_bf16(reinterpret_cast<const std::uint16_t*>(w), m.k, begin, end, x.values.data(), x.width,
-                             x.rows, y.values.data(), padded);
-        break;
-      case DType::mxfp4:
-        if (x.form == Form::i8)
-          kernels_.matmul_mxfp4_i8(reinterpret_cast<const std::uint8_t*>(w), m.k, begin, end,
-                                   {x.q.data(), x.scales.data()}, x.rows, y.values.data(), padded);
-        else
-          kernels_.matmul_mxfp4_f32(reinterpret_cast<const std::uint8_t*>(w), m.k, begin, end, x.values.data(), x.width,
-                                    x.rows, y.values.data(), padded);
-        break;
-    }
-  });
+  if (x.form == Form::i8) {
+    // The activations are brought into the order in which the kernels read them, once for all tiles.
+    const auto laid_out = std::make_unique_for_overwrite<std::byte[]>(kernels_.laid_out_bytes(m.dtype, m.k, x.rows));
+    pool_.parallel(x.groups(), kGroupGrain, [&](std::size_t begin, std::size_t end) {
+      kernels_.lay_out_i8(m.dtype, {x.q.data(), x.scales.data()}, m.k, x.rows, begin, end, laid_out.get());
+    });
+    pool_.parallel(tiles, kTileGrain, [&](std::size_t begin, std::size_t end) {
+      kernels_.matmul_i8(m.dtype, w, m.k, begin, end, laid_out.get(), x.rows, y.values.data(), padded);
+    });
+  } else {
+    pool_.parallel(tiles, kTileGrain, [&](std::size_t begin, std::size_t end) {
+      kernels_.matmul(m.dtype, w, m.k, begin, end, x.values.data(), x.width, x.rows, y.values.data(), padded);
+    });
+  }
   if (padded != m.rows) {
     for (std::size_t t = 1; t < x.rows; ++t)
       std::copy_n(y.values.data() + t * padded, m.rows, y.values.data() + t * m.rows);
@@ -72,7 +72,7 @@ Result<Activation> PartRunner::run(const Part& part, std::span<const Activation*
                                    std::span<const std::uint16_t> rows, bool candidates) const {
   MYRIAD_TRY_STATUS(check_inputs(part, inputs));
   const auto& op = part.op();
-  if (inputs.empty() || op.kind == OpKind::kda_heads || op.kind == OpKind::mla_heads)
+  if (inputs.empty() || has_state(op.kind))
     return fail(Code::invalid_argument, "calling {}: it cannot be called like this", part.spec().name());
   for (const auto r : rows)
     if (r >= inputs[0]->rows)
@@ -90,10 +90,10 @@ Result<Activation> PartRunner::run(const Part& part, std::span<const Activation*
     kernels_.glu(graph_.config().activation, gate.values.data(), up.values.data(), gate.values.data(),
                  gate.values.size());
     if (op.kind == OpKind::expert) {
-      const Form inner = form(op.inputs[0]);  // what w2 takes is what w1 takes: the weights are of one type
-      if (!seal(kernels_, gate, inner))
+      const MatrixView& down = *part.matrix(MatrixRole::down);
+      if (!seal(kernels_, gate, product_form(down.dtype, profile_)))
         return fail(Code::internal, "calling {}: a value inside the expert is not finite", part.spec().name());
-      y = product(*part.matrix(MatrixRole::down), gate);
+      y = product(down, gate);
     } else {
       y = std::move(gate);
     }
@@ -124,13 +124,7 @@ Result<Activation> PartRunner::embed(const Part& part, std::span<const std::int3
       return fail(Code::invalid_argument, "looking up token {} in {}: it is not in this part", token,
                   part.spec().name());
     const std::size_t row = static_cast<std::size_t>(token) - part.spec().begin;
-    const std::byte* tile = m->data + row / kTileRows * tile_bytes(m->dtype, m->k);
-    const std::size_t lane = row % kTileRows;
-    for (std::size_t k = 0; k < m->k; ++k)
-      out.row(i)[k] =
-          m->dtype == DType::f32
-              ? reinterpret_cast<const float*>(tile)[k * kTileRows + lane]
-              : bf16_to_f32(reinterpret_cast<const std::uint16_t*>(tile)[(k / 2 * kTileRows + lane) * 2 + k % 2]);
+    unpack_row(m->dtype, m->data, m->k, row, out.row(i));
   }
   seal(kernels_, out, form(part.op().output));
   return out;
@@ -140,12 +134,12 @@ Result<Activation> PartRunner::attend(const Part& part, std::span<const Activati
                                       std::span<const SequenceSlice> slices) const {
   MYRIAD_TRY_STATUS(check_inputs(part, inputs));
   const auto& op = part.op();
-  if (op.kind != OpKind::kda_heads && op.kind != OpKind::mla_heads)
+  if (!has_state(op.kind))
     return fail(Code::invalid_argument, "calling {}: it has no attention state", part.spec().name());
   std::size_t rows = 0;
   for (const auto& s : slices) {
     rows += s.rows;
-    if (op.kind == OpKind::mla_heads && (s.rows > s.state->context || s.state->position > s.state->context - s.rows))
+    if (op.kind != OpKind::kda_heads && (s.rows > s.state->context || s.state->position > s.state->context - s.rows))
       return fail(Code::limit, "calling {}: positions {} to {} of a sequence, there is room for {}", part.spec().name(),
                   s.state->position, s.state->position + s.rows, s.state->context);
   }
@@ -155,8 +149,10 @@ Result<Activation> PartRunner::attend(const Part& part, std::span<const Activati
   Activation out(Form::f32, rows, static_cast<std::size_t>(op.output_per_unit) * part.spec().units());
   if (op.kind == OpKind::kda_heads)
     kda(part, *inputs[0], slices, out);
-  else
+  else if (op.kind == OpKind::mla_heads)
     mla(part, inputs, slices, out);
+  else
+    gqa(part, *inputs[0], slices, out);
   for (const auto& s : slices) s.state->position += s.rows;
   seal(kernels_, out, form(op.output));
   return out;
@@ -210,39 +206,107 @@ void PartRunner::kda(const Part& part, const Activation& x, std::span<const Sequ
 // taken to it.
 void PartRunner::mla(const Part& part, std::span<const Activation* const> inputs, std::span<const SequenceSlice> slices,
                      Activation& out) const {
-  const auto& mla = graph_.config().mla;
+  const auto& config = graph_.config();
+  const auto& mla = config.mla;
   const std::size_t heads = part.spec().units(), cache_dim = mla.cache_dim();
-  const Activation q = product(*part.matrix(MatrixRole::q), *inputs[0]);
+  Activation q = product(*part.matrix(MatrixRole::q), *inputs[0]);
   const MatrixView* g = part.matrix(MatrixRole::g);
   Activation gate;
   if (g != nullptr) gate = product(*g, *inputs[2]);
 
   std::size_t t = 0;
+  Rotation rotation(config.rope);
+  std::vector<float> entry(cache_dim);
   for (const auto& s : slices) {
     for (std::uint32_t i = 0; i < s.rows; ++i, ++t) {
-      const std::size_t at = (static_cast<std::size_t>(s.state->position) + i) * cache_dim;
-      const float* row = inputs[1]->row(t);
-      if (profile_ == Profile::exact)
-        std::copy_n(row, cache_dim, reinterpret_cast<float*>(s.state->data) + at);
-      else
-        std::transform(row, row + cache_dim, reinterpret_cast<std::uint16_t*>(s.state->data) + at, f32_to_bf16);
+      const std::size_t position = static_cast<std::size_t>(s.state->position) + i;
+      std::copy_n(inputs[1]->row(t), cache_dim, entry.data());
+      if (config.rope.dims() != 0) {
+        rotation.at(position);
+        rotation.apply(kernels_, entry.data() + mla.kv_lora_rank);
+        for (std::size_t h = 0; h < heads; ++h) rotation.apply(kernels_, q.row(t) + h * mla.qk_dim() + mla.qk_nope_dim);
+      }
+      store_in_cache(entry.data(), cache_dim, s.state->data, position * cache_dim);
     }
   }
 
   const MatrixView &k_b = *part.matrix(MatrixRole::k_b), &v_b = *part.matrix(MatrixRole::v_b);
   pool_.parallel(heads, 1, [&](std::size_t first_head, std::size_t last_head) {
-    MlaHead head(mla);
+    MlaHead head(config);
     for (std::size_t h = first_head; h < last_head; ++h) {
       std::size_t row = 0;
       for (const auto& s : slices) {
         const AttentionCache cache{s.state->data, profile_ == Profile::fast};
         for (std::uint32_t i = 0; i < s.rows; ++i, ++row)
-          head.attend(mla, kernels_, q.row(row) + h * mla.qk_dim(), reinterpret_cast<const std::uint16_t*>(k_b.at(h)),
-                      reinterpret_cast<const std::uint16_t*>(v_b.at(h)), k_b.dtype, cache, s.state->position + i + 1,
-                      g != nullptr ? gate.row(row) + h * mla.v_dim : nullptr, out.row(row) + h * mla.v_dim);
+          head.attend(config, kernels_, profile_, q.row(row) + h * mla.qk_dim(),
+                      {k_b.dtype, k_b.at(h), k_b.rows, k_b.k}, {v_b.dtype, v_b.at(h), v_b.rows, v_b.k}, cache,
+                      s.state->position + i + 1, g != nullptr ? gate.row(row) + h * mla.v_dim : nullptr,
+                      out.row(row) + h * mla.v_dim);
       }
     }
   });
+}
+
+// Grouped-query attention: each unit is a key head with the query heads that share it, and its cache
+// [context][keys, values].
+void PartRunner::gqa(const Part& part, const Activation& x, std::span<const SequenceSlice> slices,
+                     Activation& out) const {
+  const auto& config = graph_.config();
+  const std::size_t heads = part.spec().units(), dim = config.gqa.head_dim, group = config.gqa.group();
+  const auto biased = [&](MatrixRole matrix, VectorRole vector) {
+    Activation y = product(*part.matrix(matrix), x);
+    const auto bias = part.vector(vector);
+    for (std::size_t t = 0; t < y.rows && !bias.empty(); ++t)
+      for (std::size_t i = 0; i < y.width; ++i) y.row(t)[i] += bias[i];
+    return y;
+  };
+  Activation q = biased(MatrixRole::q, VectorRole::q_bias), k = biased(MatrixRole::k, VectorRole::k_bias);
+  const Activation v = biased(MatrixRole::v, VectorRole::v_bias);
+  const auto norm_of = [&](VectorRole role) {
+    const auto values = part.vector(role);
+    return values.empty() ? nullptr : values.data();
+  };
+  const float *q_norm = norm_of(VectorRole::q_norm), *k_norm = norm_of(VectorRole::k_norm);
+
+  std::size_t t = 0;
+  Rotation rotation(config.rope);
+  for (const auto& s : slices) {
+    for (std::uint32_t i = 0; i < s.rows; ++i, ++t) {
+      const std::size_t position = static_cast<std::size_t>(s.state->position) + i;
+      rotation.at(position);
+      for (std::size_t h = 0; h < heads * group; ++h)
+        prepare_gqa_head(config, kernels_, q_norm, rotation, q.row(t) + h * dim);
+      for (std::size_t h = 0; h < heads; ++h) {
+        prepare_gqa_head(config, kernels_, k_norm, rotation, k.row(t) + h * dim);
+        const std::size_t at = (h * s.state->context + position) * 2 * dim;
+        store_in_cache(k.row(t) + h * dim, dim, s.state->data, at);
+        store_in_cache(v.row(t) + h * dim, dim, s.state->data, at + dim);
+      }
+    }
+  }
+
+  const std::size_t value_bytes = profile_ == Profile::fast ? 2 : 4;
+  const float scale = attention_scale(config, dim);
+  pool_.parallel(heads * group, 1, [&](std::size_t first_head, std::size_t last_head) {
+    BlockAttention attention(dim, dim);
+    for (std::size_t h = first_head; h < last_head; ++h) {
+      std::size_t row = 0;
+      for (const auto& s : slices) {
+        const AttentionCache cache{s.state->data + h / group * s.state->context * 2 * dim * value_bytes,
+                                   profile_ == Profile::fast, 2 * dim, dim};
+        for (std::uint32_t i = 0; i < s.rows; ++i, ++row)
+          attention.attend(kernels_, q.row(row) + h * dim, cache, s.state->position + i + 1, scale,
+                           out.row(row) + h * dim);
+      }
+    }
+  });
+}
+
+void PartRunner::store_in_cache(const float* values, std::size_t n, std::byte* cache, std::size_t at) const {
+  if (profile_ == Profile::exact)
+    std::copy_n(values, n, reinterpret_cast<float*>(cache) + at);
+  else
+    std::transform(values, values + n, reinterpret_cast<std::uint16_t*>(cache) + at, f32_to_bf16);
 }
 
 }  // namespace myriad

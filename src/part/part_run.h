@@ -13,7 +13,8 @@ namespace myriad {
 
 // The attention state of one sequence in one part; a view of memory that somebody else owns and accounts.
 // KDA: f32 [units][dim][dim] (row = key channel), then f32 [units][3][taps-1][dim]: conv history of q, k, v, oldest
-// first. MLA: cache [context][kv_lora_rank + qk_rope], f32 in `exact`, bf16 in `fast`.
+// first. MLA: cache [context][kv_lora_rank + qk_rope], GQA: cache [units][context][keys, values]; f32 in `exact`, bf16
+// in `fast`.
 struct AttentionState {
   std::byte* data = nullptr;
   std::uint32_t context = 0;   // positions there is room for
@@ -53,6 +54,9 @@ class PartRunner {
   void kda(const Part& part, const Activation& x, std::span<const SequenceSlice> slices, Activation& out) const;
   void mla(const Part& part, std::span<const Activation* const> inputs, std::span<const SequenceSlice> slices,
            Activation& out) const;
+  void gqa(const Part& part, const Activation& x, std::span<const SequenceSlice> slices, Activation& out) const;
+  // Values [n] as the cache holds them, from value `at` on.
+  void store_in_cache(const float* values, std::size_t n, std::byte* cache, std::size_t at) const;
   Status check_inputs(const Part& part, std::span<const Activation* const> inputs) const;
   [[nodiscard]] Form form(const Seam& seam) const { return seam.form[static_cast<int>(profile_)]; }
 

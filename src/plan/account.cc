@@ -18,14 +18,16 @@ std::uint64_t banked_blocks(const ModelConfig& config) {
 
 // Values of the widest vector that enters or leaves an operator.
 std::uint64_t widest(const ModelConfig& c) {
-  return std::max<std::uint64_t>({c.hidden, c.kda.width(), c.mla.q_lora_rank, c.mla.cache_dim(), c.mla.value_width(),
-                                  c.intermediate, c.moe.latent, c.moe.intermediate, c.moe.shared_intermediate()});
+  return std::max<std::uint64_t>({c.hidden, c.kda.width(), c.gqa.width(), c.mla.q_lora_rank, c.mla.cache_dim(),
+                                  c.mla.value_width(), c.intermediate, c.moe.latent, c.moe.intermediate,
+                                  c.moe.shared_intermediate()});
 }
 
 std::uint64_t inside_attention(const ModelConfig& c) {
   const std::uint64_t kda = 6 * c.kda.width();
   const std::uint64_t mla = c.mla.heads * (c.mla.qk_dim() + c.mla.cache_dim() + c.mla.kv_lora_rank + 2 * c.mla.v_dim);
-  return std::max(kda, mla);
+  const std::uint64_t gqa = (c.gqa.heads + 2 * c.gqa.kv_heads) * c.gqa.head_dim;
+  return std::max({kda, mla, gqa});
 }
 
 }  // namespace
@@ -60,7 +62,8 @@ WorkTerms work_terms(const ModelConfig& config, const Budget& budget, bool lead)
   const std::uint64_t bank = banked_blocks(config);
   WorkTerms terms;
   terms.activations = row_values * 2 * wide;
-  terms.attention = row_values * inside_attention(config) + kPositionsPerBlock * config.mla.heads * sizeof(float);
+  terms.attention = row_values * inside_attention(config) +
+                    kPositionsPerBlock * std::max(config.mla.heads, config.gqa.heads) * sizeof(float);
   std::uint64_t in_frame = wide;
   if (lead) {
     terms.stream = row_values * config.hidden * (bank + 3);

@@ -34,7 +34,8 @@ Status check_budget(const Budget& budget);
 // residual blocks of AttnRes (⌈layers / block size⌉ + 1, or none):
 //   activations  R·4·2·W                                  input and output of a call
 //   attention    R·4·A + S                       A = values inside the attention operator: KDA 6·heads·head_dim, MLA
-//                                                heads·(qk + cache + latent + 2·v); S = scores of one block of 1,024
+//                                                heads·(qk + cache + latent + 2·v), GQA
+//                                                (heads + 2·kv heads)·head_dim; S = scores of one block of 1,024
 //                                                positions, for all heads
 //   stream       R·4·H·(B + 3)                   lead only: residual stream, bank, mix, half-layer output
 //   experts      R·4·(top_k·expert width + experts)   lead only: the chosen experts' answers and the router's logits

@@ -13,11 +13,11 @@ FLEET = ["up", "status", "kill", "down"]
 
 class Usage(Case):
     def test_help(self):
-        for words in [[]] + [[c] for c in COMMANDS] + [["fleet"]] + [["fleet", c] for c in FLEET]:
+        for words in [[]] + [[c] for c in COMMANDS] + [["fleet"]] + [["fleet", c] for c in FLEET] + [["bench"], ["bench", "read"]]:
             text = self.run_ok(*words, "--help")
             self.assertIn("exit codes", text, words)
             self.assertNotIn("--ready-fd", text)
-        for command in COMMANDS + ["fleet"]:
+        for command in COMMANDS + ["fleet", "bench"]:
             self.assertIn(command, self.run_ok("--help"))
         self.assertRegex(self.run_ok("--version"), r"^myriad \d+\.\d+\.\d+\n$")
 
@@ -36,6 +36,8 @@ class Usage(Case):
                 (["0 to 4095"], ["logits", TINY, "--ids", "1,4096"]),
                 (["0 to 4095"], ["logits", TINY, "--ids=-5"]),
                 (["--out"], ["cut", TINY]),
+                (["65536"], ["bench", "read", "--bytes", "1000"]),
+                (["seconds"], ["bench", "read", "--seconds", "0"]),
                 (["--method"], ["perplexity", TINY, "-f", TINY / "holdout.txt", "--method", "best"]),
                 (["port"], ["gateway", "--join", "here:there", "--token-file", "x"]),
                 (["name of a fleet"], ["fleet", "status", "--fleet", "../../etc"])):

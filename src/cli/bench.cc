@@ -1,0 +1,140 @@
+// `myriad bench`: how fast this machine is. One subcommand a thing that is measured; --json prints one object that
+// bench/compare reads.
+#include <chrono>
+
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "cli/session.h"
+#include "kernels/read_bandwidth.h"
+#include "kernels/thread_pool.h"
+
+namespace myriad::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint32_t kWarmUpSteps = 2;
+constexpr std::uint32_t kWarmUpRows = 32;
+
+// Bytes of weights that one row reads: everything but the embedding, of the experts those that are chosen.
+double bytes_of_a_token(const Graph& graph) {
+  const MoeConfig& moe = graph.config().moe;
+  double bytes = 0;
+  for (const Operator& op : graph.operators()) {
+    if (op.kind == OpKind::embed) continue;
+    const double share =
+        op.kind == OpKind::expert ? static_cast<double>(moe.top_k) / static_cast<double>(moe.experts) : 1;
+    bytes += share * static_cast<double>(op.weight_bytes(op.extent));
+  }
+  return bytes;
+}
+
+class Bench {
+ public:
+  explicit Bench(const Session& session) : pipeline_(session.pipeline()), vocabulary_(session.model().config().vocab) {}
+
+  // Positions [at, at + rows) of each of the first `sequences` sequences, as one step; the last row of each is sampled.
+  Status step(std::uint32_t sequences, std::uint32_t at, std::uint32_t rows) {
+    Step step;
+    step.step = ++number_;
+    for (std::uint32_t s = 0; s < sequences; ++s) {
+      step.sequences.push_back({SequenceId{first_ + s}, at, rows});
+      for (std::uint32_t i = 0; i < rows; ++i)
+        step.tokens.push_back(static_cast<std::int32_t>((17 + 7919 * std::uint64_t{at + i + s}) % vocabulary_));
+      step.wanted.push_back({static_cast<std::uint16_t>(step.tokens.size() - 1), HeadWant::candidates, {}});
+    }
+    const auto reply = run_step(*pipeline_, std::move(step));
+    if (!reply) return std::unexpected(reply.error());
+    return {};
+  }
+  // Forgets the sequences; the next step begins new ones.
+  void restart(std::uint32_t sequences) {
+    std::vector<SequenceId> all;
+    for (std::uint32_t s = 0; s < sequences; ++s) all.push_back({first_ + s});
+    pipeline_->release(std::move(all));
+    first_ += sequences;
+  }
+
+ private:
+  std::shared_ptr<Pipeline> pipeline_;
+  std::uint64_t vocabulary_, number_ = 0, first_ = 1;
+};
+
+void print_rate(const BenchModelOptions& o, const Session& session, std::string_view what, double tokens,
+                double seconds, double reads) {
+  const double bytes = bytes_of_a_token(session.model().graph());
+  const double rate = tokens / seconds;
+  if (o.json) {
+    fmt::print(
+        "{{\"tokens_per_second\": {:.3f}, \"bytes_per_token\": {:.0f}, \"gigabytes_per_second\": {:.3f}, \"seconds\": "
+        "{:.4f}, \"tokens\": {:.0f}, \"sequences\": {}, \"nodes\": {}}}\n",
+        rate, bytes, bytes * reads / seconds / 1e9, seconds, tokens, o.sequences, o.engine.nodes);
+  } else {
+    fmt::print("{}: {:.2f} tokens/s ({:.0f} tokens in {:.2f} s; {:.2f} GB/s of weights)\n", what, rate, tokens, seconds,
+               bytes * reads / seconds / 1e9);
+  }
+}
+
+Result<std::unique_ptr<Session>> open_session(const BenchModelOptions& o, std::uint32_t context, std::uint32_t rows) {
+  MYRIAD_TRY(ModelSource model, ModelSource::open(o.engine.model));
+  return Session::open(o.engine, std::move(model), {.sequences = o.sequences, .context = context, .step_rows = rows});
+}
+
+Status bench_decode(const BenchModelOptions& o) {
+  const std::uint32_t steps = kWarmUpSteps + o.tokens;
+  MYRIAD_TRY(const auto session, open_session(o, o.prompt + steps, std::max(o.prompt, o.sequences)));
+  Bench bench(*session);
+  for (std::uint32_t at = 0; at < o.prompt;) {
+    const std::uint32_t rows =
+        std::max<std::uint32_t>(1, std::min(o.prompt - at, std::max(o.prompt, o.sequences) / o.sequences));
+    MYRIAD_TRY_STATUS(bench.step(o.sequences, at, rows));
+    at += rows;
+  }
+  Clock::time_point begin;
+  for (std::uint32_t i = 0; i < steps; ++i) {
+    if (i == kWarmUpSteps) begin = Clock::now();
+    MYRIAD_TRY_STATUS(bench.step(o.sequences, o.prompt + i, 1));
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  print_rate(o, *session, "decode", double{1} * o.tokens * o.sequences, seconds, o.tokens);
+  return {};
+}
+
+Status bench_prefill(const BenchModelOptions& o) {
+  MYRIAD_TRY(const auto session, open_session(o, o.prompt, o.prompt));
+  Bench bench(*session);
+  MYRIAD_TRY_STATUS(bench.step(1, 0, std::min(o.prompt, kWarmUpRows)));
+  bench.restart(1);
+  const auto begin = Clock::now();
+  MYRIAD_TRY_STATUS(bench.step(1, 0, o.prompt));
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  print_rate(o, *session, "prefill", o.prompt, seconds, 1);
+  return {};
+}
+
+}  // namespace
+
+int bench_decode_command(const BenchModelOptions& options) {
+  const Status status = bench_decode(options);
+  return status ? kDone : report("bench decode", status.error());
+}
+
+int bench_prefill_command(const BenchModelOptions& options) {
+  const Status status = bench_prefill(options);
+  return status ? kDone : report("bench prefill", status.error());
+}
+
+int bench_read_command(const BenchReadOptions& options) {
+  const std::size_t threads = options.threads == 0 ? usable_cores() : options.threads;
+  const auto rate = read_bandwidth(threads, options.bytes.value, options.seconds);
+  if (!rate) return report("bench read", rate.error());
+  if (options.json) {
+    fmt::print("{{\"threads\": {}, \"bytes\": {}, \"gigabytes_per_second\": {:.3f}}}\n", threads, options.bytes.value,
+               *rate);
+  } else {
+    fmt::print("{:.2f} GB/s read by {} thread{}\n", *rate, threads, threads == 1 ? "" : "s");
+  }
+  return kDone;
+}
+
+}  // namespace myriad::cli

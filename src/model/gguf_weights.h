@@ -1,0 +1,46 @@
+// The weights of a GGUF file, under llama.cpp's names (and those of forks where they differ).
+#pragma once
+
+#include <filesystem>
+#include <initializer_list>
+
+#include "model/gguf.h"
+#include "model/weights.h"
+
+namespace myriad {
+
+// The type that a matrix is run as; nothing for what nothing here multiplies.
+std::optional<DType> dtype_of(GgmlType type);
+
+class GgufWeights final : public ModelWeights {
+ public:
+  // Reads headers. Errors: as GgufFile::open and gguf_config.
+  static Result<GgufWeights> open(const std::filesystem::path& path);
+
+  [[nodiscard]] Result<WeightMatrix> matrix(OpRef op, MatrixRole role) const override;
+  [[nodiscard]] Result<std::vector<float>> vector(OpRef op, VectorRole role) const override;
+  // tokenizer.gguf: the metadata without any tensor.
+  [[nodiscard]] Result<std::vector<std::string>> write_tokenizer_files(
+      const std::filesystem::path& directory) const override;
+  [[nodiscard]] Inventory inventory() const override;
+  [[nodiscard]] std::filesystem::path path() const override { return file_.path(); }
+  [[nodiscard]] const GgufFile& file() const { return file_; }
+
+ private:
+  GgufWeights(GgufFile file, Graph graph) : ModelWeights(std::move(graph)), file_(std::move(file)) {}
+  // Where a matrix is: a tensor, and from which row on.
+  struct Place {
+    const GgufTensor* tensor = nullptr;
+    std::uint64_t first_row = 0;
+    std::string name;  // the first name that was looked for
+  };
+  [[nodiscard]] Place place(OpRef op, MatrixRole role) const;
+  [[nodiscard]] const GgufTensor* find(std::initializer_list<std::string> names) const;
+  [[nodiscard]] Result<WeightMatrix> stored(const Place& place, std::size_t rows, std::size_t cols) const;
+  [[nodiscard]] std::optional<DType> stored_type(OpRef op, MatrixRole role) const;
+  [[nodiscard]] Result<std::vector<float>> numbers(std::initializer_list<std::string> names, std::size_t n) const;
+
+  GgufFile file_;
+};
+
+}  // namespace myriad

@@ -1,0 +1,36 @@
+// The weights of a Hugging Face checkpoint, under the names that its family gives them.
+#pragma once
+
+#include <filesystem>
+
+#include "model/checkpoint.h"
+#include "model/weights.h"
+
+namespace myriad {
+
+class HfWeights final : public ModelWeights {
+ public:
+  // Reads config and headers. Errors: as Checkpoint::open.
+  static Result<HfWeights> open(const std::filesystem::path& directory);
+
+  [[nodiscard]] Result<WeightMatrix> matrix(OpRef op, MatrixRole role) const override;
+  [[nodiscard]] Result<std::vector<float>> vector(OpRef op, VectorRole role) const override;
+  [[nodiscard]] Result<std::vector<std::string>> write_tokenizer_files(
+      const std::filesystem::path& directory) const override;
+  [[nodiscard]] Inventory inventory() const override { return take_inventory(checkpoint_); }
+  [[nodiscard]] std::filesystem::path path() const override { return checkpoint_.directory(); }
+  [[nodiscard]] const Checkpoint& checkpoint() const { return checkpoint_; }
+
+ private:
+  HfWeights(Checkpoint checkpoint, Graph graph) : ModelWeights(std::move(graph)), checkpoint_(std::move(checkpoint)) {}
+  [[nodiscard]] std::string ffn(OpRef op, std::string_view rest) const;
+  [[nodiscard]] std::string expert(OpRef op, MatrixRole role) const;
+  [[nodiscard]] std::string tensor(OpRef op, MatrixRole role) const;
+  [[nodiscard]] Result<WeightMatrix> stored(const std::string& name, std::size_t rows, std::size_t cols) const;
+  // What the headers say of a matrix; nothing if it is missing, which is said when it is asked for.
+  [[nodiscard]] std::optional<DType> stored_type(OpRef op, MatrixRole role) const;
+
+  Checkpoint checkpoint_;
+};
+
+}  // namespace myriad
