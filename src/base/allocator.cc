@@ -11,8 +11,10 @@ namespace myriad {
 void bound_allocator() {
 #if defined(__GLIBC__)
   ::mallopt(M_ARENA_MAX, 2);
-  ::mallopt(M_MMAP_THRESHOLD, 512 * 1024);
-  ::mallopt(M_TRIM_THRESHOLD, 512 * 1024);
+  // Weights have pages of their own (AlignedBuffer). What is left are the buffers of steps, which come again with every
+  // step: given back each time, their pages would be cleared anew each time.
+  ::mallopt(M_MMAP_THRESHOLD, 32 * 1024 * 1024);
+  ::mallopt(M_TRIM_THRESHOLD, 64 * 1024 * 1024);
 #endif
 }
 

@@ -51,21 +51,34 @@ void KdaHead::step(const ModelConfig& config, const Kernels& kernels, const KdaH
   for (std::size_t i = 0; i < dim_; ++i) out[i] *= gate_[i];
 }
 
-void BlockAttention::attend(const Kernels& kernels, const float* query, AttentionCache cache, std::size_t count,
-                            float scale, float* out) {
+BlockAttention::BlockAttention(std::size_t key_dims, std::size_t value_dims, std::size_t queries)
+    : key_dims_(key_dims),
+      value_dims_(value_dims),
+      scratch_(queries * kAttentionBlock),
+      block_(queries * value_dims),
+      max_(queries),
+      sum_(queries),
+      now_max_(queries),
+      now_sum_(queries),
+      here_(queries) {}
+
+void BlockAttention::attend(const Kernels& kernels, const float* queries, AttentionCache cache,
+                            std::span<const std::uint32_t> counts, float scale, float* out) {
   const std::size_t stride = cache.stride != 0 ? cache.stride : key_dims_;
-  float max = 0, sum = 0;
-  for (std::size_t first = 0; first < count; first += kAttentionBlock) {
-    const std::size_t n = std::min(kAttentionBlock, count - first);
-    float block_max = 0, block_sum = 0;
-    std::vector<float>& acc = first == 0 ? acc_ : block_;
-    const std::size_t bytes = cache.bf16 ? sizeof(std::uint16_t) : sizeof(float);
+  const std::size_t bytes = cache.bf16 ? sizeof(std::uint16_t) : sizeof(float);
+  std::size_t begun = 0;  // the queries before see nothing of this block
+  for (std::size_t first = 0; begun < counts.size(); first += kAttentionBlock) {
+    while (begun < counts.size() && counts[begun] <= first) ++begun;
+    const std::size_t n = counts.size() - begun;
+    if (n == 0) break;
+    for (std::size_t i = 0; i < n; ++i)
+      here_[i] = static_cast<std::uint32_t>(std::min<std::size_t>(kAttentionBlock, counts[begun + i] - first));
     const std::byte* keys = cache.data + first * stride * bytes;
-    const auto count_here = static_cast<std::uint32_t>(n);
-    kernels.attention({.queries = query,
+    float* acc = first == 0 ? out : block_.data();
+    kernels.attention({.queries = queries + begun * key_dims_,
                        .query_ld = key_dims_,
-                       .query_count = 1,
-                       .counts = &count_here,
+                       .query_count = n,
+                       .counts = here_.data(),
                        .type = cache.bf16 ? CacheType::bf16 : CacheType::f32,
                        .keys = {keys, stride},
                        .values = {keys + cache.values_at * bytes, stride},
@@ -73,46 +86,46 @@ void BlockAttention::attend(const Kernels& kernels, const float* query, Attentio
                        .value_dims = value_dims_,
                        .scale = scale,
                        .scratch = scratch_.data(),
-                       .max = &block_max,
-                       .sum = &block_sum,
-                       .acc = acc.data(),
+                       .max = first == 0 ? max_.data() : now_max_.data(),
+                       .sum = first == 0 ? sum_.data() : now_sum_.data(),
+                       .acc = acc,
                        .acc_ld = value_dims_});
-    if (first == 0) {
-      max = block_max;
-      sum = block_sum;
-      continue;
+    if (first == 0) continue;
+    for (std::size_t i = 0; i < n; ++i) {
+      float &max = max_[begun + i], &sum = sum_[begun + i];
+      const float top = std::max(max, now_max_[i]);
+      const float before = exact_exp(max - top), now = exact_exp(now_max_[i] - top);
+      sum = std::fma(now_sum_[i], now, sum * before);
+      float* to = out + (begun + i) * value_dims_;
+      const float* from = block_.data() + i * value_dims_;
+      for (std::size_t c = 0; c < value_dims_; ++c) to[c] = std::fma(from[c], now, to[c] * before);
+      max = top;
     }
-    const float top = std::max(max, block_max);
-    const float before = exact_exp(max - top), now = exact_exp(block_max - top);
-    sum = std::fma(block_sum, now, sum * before);
-    for (std::size_t c = 0; c < value_dims_; ++c) acc_[c] = std::fma(block_[c], now, acc_[c] * before);
-    max = top;
   }
-  for (std::size_t c = 0; c < value_dims_; ++c) out[c] = acc_[c] / sum;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    for (std::size_t c = 0; c < value_dims_; ++c) out[i * value_dims_ + c] /= sum_[i];
 }
 
 MlaHead::MlaHead(const ModelConfig& config)
-    : query_(tiles_for(config.mla.kv_lora_rank) * kTileRows + config.mla.qk_rope_dim),
-      context_(config.mla.kv_lora_rank),
+    : query_(tiles_for(config.mla.kv_lora_rank) * kTileRows),
       value_(tiles_for(config.mla.v_dim) * kTileRows),
-      sigmoid_(config.mla.v_dim),
-      blocks_(config.mla.cache_dim(), config.mla.kv_lora_rank) {}
+      sigmoid_(config.mla.v_dim) {}
 
-void MlaHead::attend(const ModelConfig& config, const Kernels& kernels, Profile profile, const float* q,
-                     const HeadMatrix& k_b, const HeadMatrix& v_b, AttentionCache cache, std::size_t positions,
-                     const float* gate, float* out) {
-  const MlaConfig& mla = config.mla;
+void MlaHead::absorb(const ModelConfig& config, const Kernels& kernels, Profile profile, const float* q,
+                     const HeadMatrix& k_b, float* query) {
   multiply_one(kernels, k_b.dtype, k_b.tiles, k_b.rows, k_b.k, profile, q, query_.data());
-  std::copy_n(q + mla.qk_nope_dim, mla.qk_rope_dim,
-              query_.data() + mla.kv_lora_rank);  // over the padding of the last tile, if any
-  blocks_.attend(kernels, query_.data(), cache, positions, attention_scale(config, mla.qk_dim()), context_.data());
-  multiply_one(kernels, v_b.dtype, v_b.tiles, v_b.rows, v_b.k, profile, context_.data(), value_.data());
-  if (gate == nullptr) {
-    std::copy_n(value_.data(), mla.v_dim, out);
-    return;
-  }
-  kernels.sigmoid(gate, sigmoid_.data(), mla.v_dim);
-  for (std::size_t i = 0; i < mla.v_dim; ++i) out[i] = value_[i] * sigmoid_[i];
+  std::copy_n(query_.data(), config.mla.kv_lora_rank, query);
+  std::copy_n(q + config.mla.qk_nope_dim, config.mla.qk_rope_dim, query + config.mla.kv_lora_rank);
+}
+
+void MlaHead::finish(const ModelConfig& config, const Kernels& kernels, Profile profile, const float* context,
+                     const HeadMatrix& v_b, const float* gate, float* out) {
+  const std::size_t dim = config.mla.v_dim;
+  multiply_one(kernels, v_b.dtype, v_b.tiles, v_b.rows, v_b.k, profile, context, value_.data());
+  std::copy_n(value_.data(), dim, out);
+  if (gate == nullptr) return;
+  kernels.sigmoid(gate, sigmoid_.data(), dim);
+  for (std::size_t i = 0; i < dim; ++i) out[i] *= sigmoid_[i];
 }
 
 void prepare_gqa_head(const ModelConfig& config, const Kernels& kernels, const float* norm, const Rotation& rotation,

@@ -46,18 +46,28 @@ struct AttentionCache {
 
 inline constexpr std::size_t kAttentionBlock = 1024;  // absolute blocks of positions, merged in ascending order
 
+inline constexpr std::size_t kMostQueries = 32;  // that share one reading of the cache
+
 // Softmax over the cache in absolute blocks: query [key_dims], result [value_dims] = Σ p_j value_j / Σ p_j.
 class BlockAttention {
  public:
-  BlockAttention(std::size_t key_dims, std::size_t value_dims)
-      : key_dims_(key_dims), value_dims_(value_dims), scratch_(kAttentionBlock), acc_(value_dims), block_(value_dims) {}
-  // positions [0, count). out [value_dims].
+  // Room for `queries` (at most kMostQueries) at once.
+  BlockAttention(std::size_t key_dims, std::size_t value_dims, std::size_t queries = 1);
+  // Query i sees positions [0, counts[i]), counts ascending and at least 1; each result is that of the query alone.
+  // queries [n, key_dims], out [n, value_dims], n = counts.size().
+  void attend(const Kernels& kernels, const float* queries, AttentionCache cache, std::span<const std::uint32_t> counts,
+              float scale, float* out);
   void attend(const Kernels& kernels, const float* query, AttentionCache cache, std::size_t count, float scale,
-              float* out);
+              float* out) {
+    const auto one = static_cast<std::uint32_t>(count);
+    attend(kernels, query, cache, {&one, 1}, scale, out);
+  }
 
  private:
   std::size_t key_dims_, value_dims_;
-  std::vector<float> scratch_, acc_, block_;
+  std::vector<float> scratch_, block_;                // [queries, kAttentionBlock], [queries, value_dims]
+  std::vector<float> max_, sum_, now_max_, now_sum_;  // [queries]
+  std::vector<std::uint32_t> here_;                   // keys of this block that a query sees
 };
 
 // A matrix of one head in tiles.
@@ -67,18 +77,19 @@ struct HeadMatrix {
   std::size_t rows, k;
 };
 
-// Scratch of one MLA head; attend() is spec §3.3 from the query on, absorbed.
+// Scratch of one MLA head: what comes before and after attention in the absorbed form, spec §3.3.
 class MlaHead {
  public:
   explicit MlaHead(const ModelConfig& config);
-  // q [qk_dim] (nope, then pe, turned already); k_b [kv_lora_rank, qk_nope], v_b [v_dim, kv_lora_rank]; gate [v_dim]
-  // logits or nullptr; out [v_dim].
-  void attend(const ModelConfig& config, const Kernels& kernels, Profile profile, const float* q, const HeadMatrix& k_b,
-              const HeadMatrix& v_b, AttentionCache cache, std::size_t positions, const float* gate, float* out);
+  // q [qk_dim] (nope, then pe, turned already) to the cache's space, query [cache_dim]; k_b [kv_lora_rank, qk_nope].
+  void absorb(const ModelConfig& config, const Kernels& kernels, Profile profile, const float* q, const HeadMatrix& k_b,
+              float* query);
+  // The latent context [kv_lora_rank] to out [v_dim]; v_b [v_dim, kv_lora_rank]; gate [v_dim] logits or nullptr.
+  void finish(const ModelConfig& config, const Kernels& kernels, Profile profile, const float* context,
+              const HeadMatrix& v_b, const float* gate, float* out);
 
  private:
-  std::vector<float> query_, context_, value_, sigmoid_;
-  BlockAttention blocks_;
+  std::vector<float> query_, value_, sigmoid_;
 };
 
 // A query or key head of GQA as it enters the scores: RMSNorm if there is a weight [head_dim], then the turn.

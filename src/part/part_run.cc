@@ -231,17 +231,29 @@ void PartRunner::mla(const Part& part, std::span<const Activation* const> inputs
   }
 
   const MatrixView &k_b = *part.matrix(MatrixRole::k_b), &v_b = *part.matrix(MatrixRole::v_b);
+  // Heads of one row read the same cache, so as many as there is room for go together.
+  const std::size_t rank = mla.kv_lora_rank;
+  const float scale = attention_scale(config, mla.qk_dim());
   pool_.parallel(heads, 1, [&](std::size_t first_head, std::size_t last_head) {
     MlaHead head(config);
-    for (std::size_t h = first_head; h < last_head; ++h) {
-      std::size_t row = 0;
-      for (const auto& s : slices) {
-        const AttentionCache cache{s.state->data, profile_ == Profile::fast};
-        for (std::uint32_t i = 0; i < s.rows; ++i, ++row)
-          head.attend(config, kernels_, profile_, q.row(row) + h * mla.qk_dim(),
-                      {k_b.dtype, k_b.at(h), k_b.rows, k_b.k}, {v_b.dtype, v_b.at(h), v_b.rows, v_b.k}, cache,
-                      s.state->position + i + 1, g != nullptr ? gate.row(row) + h * mla.v_dim : nullptr,
-                      out.row(row) + h * mla.v_dim);
+    BlockAttention attention(cache_dim, rank, kMostQueries);
+    std::vector<float> queries(kMostQueries * cache_dim), contexts(kMostQueries * rank);
+    std::size_t row = 0;
+    for (const auto& s : slices) {
+      const AttentionCache cache{s.state->data, profile_ == Profile::fast};
+      for (std::uint32_t i = 0; i < s.rows; ++i, ++row) {
+        for (std::size_t h = first_head; h < last_head; h += kMostQueries) {
+          const std::size_t n = std::min(kMostQueries, last_head - h);
+          for (std::size_t j = 0; j < n; ++j)
+            head.absorb(config, kernels_, profile_, q.row(row) + (h + j) * mla.qk_dim(),
+                        {k_b.dtype, k_b.at(h + j), k_b.rows, k_b.k}, queries.data() + j * cache_dim);
+          const std::vector<std::uint32_t> counts(n, s.state->position + i + 1);
+          attention.attend(kernels_, queries.data(), cache, counts, scale, contexts.data());
+          for (std::size_t j = 0; j < n; ++j)
+            head.finish(
+                config, kernels_, profile_, contexts.data() + j * rank, {v_b.dtype, v_b.at(h + j), v_b.rows, v_b.k},
+                g != nullptr ? gate.row(row) + (h + j) * mla.v_dim : nullptr, out.row(row) + (h + j) * mla.v_dim);
+        }
       }
     }
   });
@@ -285,19 +297,43 @@ void PartRunner::gqa(const Part& part, const Activation& x, std::span<const Sequ
     }
   }
 
+  // The query heads of a key head and several rows of a sequence share one reading of its cache. A task is a key head
+  // and one run of rows, so that one sequence that is long keeps all threads busy.
+  struct Run {
+    std::size_t head, row;  // of out
+    const SequenceSlice* slice;
+    std::uint32_t first, rows;  // of the slice
+  };
+  const auto rows_together = static_cast<std::uint32_t>(std::max<std::size_t>(1, kMostQueries / group));
+  std::vector<Run> tasks;
+  for (std::size_t h = 0; h < heads; ++h) {
+    std::size_t row = 0;
+    for (const auto& s : slices) {
+      for (std::uint32_t i = 0; i < s.rows; i += rows_together)
+        tasks.push_back({h, row + i, &s, i, std::min(rows_together, s.rows - i)});
+      row += s.rows;
+    }
+  }
   const std::size_t value_bytes = profile_ == Profile::fast ? 2 : 4;
   const float scale = attention_scale(config, dim);
-  pool_.parallel(heads * group, 1, [&](std::size_t first_head, std::size_t last_head) {
-    BlockAttention attention(dim, dim);
-    for (std::size_t h = first_head; h < last_head; ++h) {
-      std::size_t row = 0;
-      for (const auto& s : slices) {
-        const AttentionCache cache{s.state->data + h / group * s.state->context * 2 * dim * value_bytes,
-                                   profile_ == Profile::fast, 2 * dim, dim};
-        for (std::uint32_t i = 0; i < s.rows; ++i, ++row)
-          attention.attend(kernels_, q.row(row) + h * dim, cache, s.state->position + i + 1, scale,
-                           out.row(row) + h * dim);
+  pool_.parallel(tasks.size(), 1, [&](std::size_t first_task, std::size_t last_task) {
+    const std::size_t most = std::max<std::size_t>(group, rows_together * group);
+    BlockAttention attention(dim, dim, most);
+    std::vector<float> queries(most * dim), results(most * dim);
+    std::vector<std::uint32_t> counts(most);
+    for (const Run& task : std::span(tasks).subspan(first_task, last_task - first_task)) {
+      const AttentionState& state = *task.slice->state;
+      const AttentionCache cache{state.data + task.head * state.context * 2 * dim * value_bytes,
+                                 profile_ == Profile::fast, 2 * dim, dim};
+      for (std::uint32_t i = 0; i < task.rows; ++i) {
+        std::copy_n(q.row(task.row + i) + task.head * group * dim, group * dim, queries.data() + i * group * dim);
+        std::fill_n(counts.begin() + static_cast<std::ptrdiff_t>(i * group), group,
+                    state.position + task.first + i + 1);
       }
+      attention.attend(kernels_, queries.data(), cache, std::span(counts).first(task.rows * group), scale,
+                       results.data());
+      for (std::uint32_t i = 0; i < task.rows; ++i)
+        std::copy_n(results.data() + i * group * dim, group * dim, out.row(task.row + i) + task.head * group * dim);
     }
   });
 }
