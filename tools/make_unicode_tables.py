@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 MAX = 0x110000
-BITS = {"Lu": 1, "Lt": 2, "Lm": 4, "Lo": 8, "Ll": 16, "M": 32, "N": 64}
+BITS = {"Lu": 1, "Lt": 2, "Lm": 4, "Lo": 8, "Ll": 16, "M": 32, "N": 64, "P": 512, "S": 1024}
 SPACE, HAN = 128, 256
 
 

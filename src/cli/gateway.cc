@@ -1,7 +1,9 @@
 // `myriad gateway`: the OpenAI-compatible HTTP API in front of a fleet.
 #include <unistd.h>
 
+#include <filesystem>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "cli/commands.h"
@@ -11,7 +13,9 @@
 #include "gateway/api.h"
 #include "gateway/fleet_pipeline.h"
 #include "net/ports.h"
+#include "model/model_text.h"
 #include "net/token_file.h"
+#include "part/file_io.h"
 
 namespace myriad::cli {
 namespace {
@@ -20,12 +24,39 @@ constexpr Nanos kFetchLimit = std::chrono::seconds(30);
 constexpr Nanos kProbeEvery = std::chrono::seconds(5);  // while nothing else shows that the fleet answers
 constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
 
-// The tokenizer of the fleet's model, from its controller.
-Result<Tokenizer> fetch_tokenizer(const FleetPipeline& fleet) {
-  MYRIAD_TRY(const std::string ranks, fleet.fetch_file("tiktoken.model", Tokenizer::kMaxVocabularyBytes, kFetchLimit));
-  auto specials = fleet.fetch_file("tokenizer_config.json", Tokenizer::kMaxConfigBytes, kFetchLimit);
-  if (!specials && specials.error().code != Code::not_found) return std::unexpected(std::move(specials).error());
-  return Tokenizer::parse(ranks, specials.value_or(""), static_cast<std::int32_t>(fleet.plan().vocabulary));
+// A directory of this process's own, gone with this object.
+class TemporaryDirectory {
+ public:
+  static Result<TemporaryDirectory> make() {
+    std::error_code error;
+    MYRIAD_TRY(const std::string name, random_hex(8));
+    auto path = std::filesystem::temp_directory_path(error) / ("myriad-gateway-" + name);
+    if (!error) std::filesystem::create_directory(path, error);
+    if (error) return fail(Code::io, "creating {}: {}", path.string(), error.message());
+    return TemporaryDirectory(std::move(path));
+  }
+  TemporaryDirectory(TemporaryDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  explicit TemporaryDirectory(std::filesystem::path path) : path_(std::move(path)) {}
+  std::filesystem::path path_;
+};
+
+// Tokenizer and chat template of the fleet's model, from its controller.
+Result<ModelText> fetch_text(const FleetPipeline& fleet) {
+  MYRIAD_TRY(const TemporaryDirectory directory, TemporaryDirectory::make());
+  for (const char* name : kTextFiles) {
+    const auto text = fleet.fetch_file(name, Tokenizer::kMaxVocabularyBytes, kFetchLimit);
+    if (!text && text.error().code == Code::not_found) continue;
+    if (!text) return std::unexpected(text.error());
+    MYRIAD_TRY_STATUS(write_file_atomically(directory.path() / name, std::as_bytes(std::span(*text))));
+  }
+  return load_model_text(directory.path(), static_cast<std::int32_t>(fleet.plan().vocabulary));
 }
 
 // Waits for a controller as long as it takes, unless this process is to end or the controller refuses it.
@@ -57,11 +88,11 @@ Status serve(const GatewayCommandOptions& options, StopSignal& stop) {
   reactor.start();
   const auto fleet = std::make_shared<FleetPipeline>(reactor, std::move(fleet_options));
   MYRIAD_TRY_STATUS(join(*fleet, stop));
-  auto tokenizer = fetch_tokenizer(*fleet);
-  if (!tokenizer) return std::unexpected(std::move(tokenizer).error().within("fetching the model's tokenizer"));
+  auto text = fetch_text(*fleet);
+  if (!text) return std::unexpected(std::move(text).error().within("fetching the model's tokenizer"));
   Generator generator(fleet, {.probe_every = kProbeEvery});
   MYRIAD_TRY(const std::unique_ptr<HttpApi> api,
-             HttpApi::open(http.host, http.port, *tokenizer, generator, std::move(api_options)));
+             HttpApi::open(http.host, http.port, *text, generator, std::move(api_options)));
   const std::string url = fmt::format(
       "http://{}", Endpoint{http.host.empty() || http.host == "*" ? "127.0.0.1" : http.host, api->port()}.to_string());
   report_ready(options.ready_fd, fmt::format("{{\"port\": {}, \"url\": \"{}\"}}", api->port(), url),

@@ -3,6 +3,7 @@
 #include "kernels/thread_pool.h"
 #include "model/gguf_weights.h"
 #include "model/hf_weights.h"
+#include "model/model_text.h"
 #include "part/file_io.h"
 
 namespace myriad::cli {
@@ -59,7 +60,8 @@ Result<std::unique_ptr<ModelWeights>> open_weights(const std::filesystem::path& 
 }
 
 Result<Tokenizer> ModelSource::tokenizer() const {
-  return blame_file(Tokenizer::load(directory_, static_cast<std::int32_t>(config().vocab)));
+  MYRIAD_TRY(ModelText text, blame_file(load_model_text(directory_, static_cast<std::int32_t>(config().vocab))));
+  return std::move(text.tokenizer);
 }
 
 Result<std::unique_ptr<LocalPipeline>> ModelSource::pipeline(Profile profile, const Budget& budget, std::size_t threads,
@@ -86,6 +88,10 @@ Result<std::unique_ptr<LocalPipeline>> ModelSource::pipeline(Profile profile, co
 
 Result<Tokenizer> open_tokenizer(const std::filesystem::path& path) {
   std::error_code ec;
+  if (path.extension() == ".gguf") {
+    MYRIAD_TRY(ModelText text, blame_file(load_model_text(path, 0)));
+    return std::move(text.tokenizer);
+  }
   if (std::filesystem::is_regular_file(path, ec)) {
     MYRIAD_TRY(const std::string text, blame_file(read_small_file(path, Tokenizer::kMaxVocabularyBytes)));
     auto made = blame_file(Tokenizer::parse(text, {}));

@@ -48,7 +48,7 @@ class ModelSource {
 // is at fault, not the work.
 Result<std::unique_ptr<ModelWeights>> open_weights(const std::filesystem::path& path);
 
-// Of a directory with tiktoken.model, or of such a file alone (any *.tiktoken or *.model). A config.json beside it says
+// Of a GGUF file, a directory with a tokenizer, or of a tiktoken file alone (any *.tiktoken or *.model). A config.json beside it says
 // how large the vocabulary is.
 Result<Tokenizer> open_tokenizer(const std::filesystem::path& path);
 

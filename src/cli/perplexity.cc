@@ -43,7 +43,8 @@ Status perplexity(const PerplexityOptions& options) {
   MYRIAD_TRY(ModelSource model, ModelSource::open(options.engine.model));
   MYRIAD_TRY(const Tokenizer tokenizer, model.tokenizer());
   MYRIAD_TRY(const std::string text, read_text(options.file));
-  const std::vector<std::int32_t> ids = tokenizer.encode(text);
+  // llama.cpp begins the text with BOS where the model's texts do, and puts it in the first place of each window.
+  const std::vector<std::int32_t> ids = options.llama_cpp ? tokenizer.encode_prompt(text) : tokenizer.encode(text);
   MYRIAD_TRY_STATUS(check_ids(ids, model.config().vocab, options.file.string()));
   MYRIAD_TRY(const Windows windows, windows_of(ids.size(), options));
   if (windows.size > model.config().max_positions && model.config().max_positions != 0)
@@ -56,10 +57,13 @@ Status perplexity(const PerplexityOptions& options) {
 
   double loss = 0;
   std::size_t fed = 0;
+  std::vector<std::int32_t> fed_ids;
   const auto began = std::chrono::steady_clock::now();
   for (std::size_t w = 0; w < windows.count; ++w) {
     const auto window = std::span(ids).subspan(w * windows.size);
-    MYRIAD_TRY_STATUS(run_logits(*session->pipeline(), {{1 + w}, window.first(windows.size)}, {}, rows,
+    fed_ids.assign(window.begin(), window.begin() + static_cast<std::ptrdiff_t>(windows.size));
+    if (options.llama_cpp && tokenizer.add_bos()) fed_ids.front() = *tokenizer.bos();
+    MYRIAD_TRY_STATUS(run_logits(*session->pipeline(), {{1 + w}, fed_ids}, {}, rows,
                                  [&](std::size_t position, std::span<const float> row) {
                                    if (position >= windows.first_scored &&
                                        position < windows.first_scored + windows.scored)

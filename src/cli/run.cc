@@ -41,7 +41,7 @@ Status run(const RunOptions& options) {
   }
   GenerationRequest request;
   request.id = "run";
-  request.prompt = tokenizer.encode(prompt);
+  request.prompt = tokenizer.encode_prompt(prompt);
   if (request.prompt.empty() && tokenizer.bos()) request.prompt.push_back(*tokenizer.bos());
   if (request.prompt.empty())
     return fail(Code::invalid_argument,
@@ -59,7 +59,7 @@ Status run(const RunOptions& options) {
   request.sample.seed = options.seed;
   if (!options.ignore_end) {
     for (const auto id : model.config().eos_tokens) request.stop_tokens.push_back(static_cast<std::int32_t>(id));
-    if (tokenizer.eos()) request.stop_tokens.push_back(*tokenizer.eos());
+    for (const auto id : tokenizer.end_ids()) request.stop_tokens.push_back(id);
   }
   if (request.prompt.size() + options.tokens > model.config().max_positions && model.config().max_positions != 0)
     complain("run", fmt::format("warning: {} tokens of prompt and {} new ones go beyond the {} positions that this "

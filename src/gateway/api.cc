@@ -159,13 +159,16 @@ std::string_view methods_of(Route route) {
 
 class HttpApiServer final : public HttpApi {
  public:
-  HttpApiServer(const Tokenizer& tokenizer, GenerationBackend& backend, Options options)
-      : tokenizer_(tokenizer),
+  HttpApiServer(const ModelText& text, GenerationBackend& backend, Options options)
+      : text_(text),
         backend_(backend),
         options_(std::move(options)),
         started_(unix_seconds()),
-        longest_token_(longest_token_of(tokenizer)) {
-    if (auto format = chat_format_of(tokenizer_)) chat_format_ = *format;
+        longest_token_(longest_token_of(text.tokenizer)) {
+    if (auto format = chat_format_of(text_.tokenizer))
+      chat_format_ = *format;
+    else if (text_.chat_template)
+      chat_format_ = ChatFormat::templated;
     if (!options_.api_key.empty()) key_digest_ = digest_of(options_.api_key);
   }
   ~HttpApiServer() override {
@@ -324,7 +327,7 @@ class HttpApiServer final : public HttpApi {
                          std::move(headers)));
       return;
     }
-    const RequestContext context{tokenizer_, info, chat_format_,   longest_token_,
+    const RequestContext context{text_, info, chat_format_,   longest_token_,
                                  chat,       id,   unix_seconds(), random_value<std::uint64_t>()};
     // A function must be copyable, a body need not be copied.
     auto shared_body = std::make_shared<HttpBody>(std::move(body));
@@ -352,7 +355,7 @@ class HttpApiServer final : public HttpApi {
   void begin(PreparedRequest request, const HttpHeaders& headers, const std::shared_ptr<HttpExchange>& exchange) {
     const std::uint64_t number = next_job_++;
     auto job = std::make_shared<CompletionJob>(
-        CompletionJob::Environment{tokenizer_, backend_,
+        CompletionJob::Environment{text_.tokenizer, backend_,
                                    [mailbox = mailbox_](std::function<void()> work) { mailbox->post(std::move(work)); },
                                    [this, number] { jobs_.erase(number); }, headers},
         std::move(request), exchange);
@@ -360,7 +363,7 @@ class HttpApiServer final : public HttpApi {
     job->start();
   }
 
-  const Tokenizer& tokenizer_;
+  const ModelText& text_;
   GenerationBackend& backend_;
   const Options options_;
   const std::int64_t started_;
@@ -376,9 +379,9 @@ class HttpApiServer final : public HttpApi {
 
 }  // namespace
 
-Result<std::unique_ptr<HttpApi>> HttpApi::open(std::string host, std::uint16_t port, const Tokenizer& tokenizer,
+Result<std::unique_ptr<HttpApi>> HttpApi::open(std::string host, std::uint16_t port, const ModelText& text,
                                                GenerationBackend& backend, Options options) {
-  auto api = std::make_unique<HttpApiServer>(tokenizer, backend, std::move(options));
+  auto api = std::make_unique<HttpApiServer>(text, backend, std::move(options));
   MYRIAD_TRY_STATUS(api->serve(host, port));
   return api;
 }

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "engine/generation.h"
 #include "gateway/http_server.h"
-#include "model/tokenizer.h"
+#include "model/model_text.h"
 
 namespace myriad {
 
@@ -30,9 +30,9 @@ class HttpApi {
         cors_origins;  // web pages that may use the API ("https://example.org", or "*"); empty: none
     HttpServer::Options http;
   };
-  // Serves on host:port as HttpServer::open does, on threads of its own. Tokenizer and backend must outlive the API,
+  // Serves on host:port as HttpServer::open does, on threads of its own. Text and backend must outlive the API,
   // and the backend's events may still come after it has gone. Errors: io, invalid_argument.
-  static Result<std::unique_ptr<HttpApi>> open(std::string host, std::uint16_t port, const Tokenizer& tokenizer,
+  static Result<std::unique_ptr<HttpApi>> open(std::string host, std::uint16_t port, const ModelText& text,
                                                GenerationBackend& backend, Options options);
   // Ends all requests: their connections are closed, their generations cancelled.
   virtual ~HttpApi() = default;

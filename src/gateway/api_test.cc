@@ -18,13 +18,12 @@ namespace {
 using Json = nlohmann::json;
 using namespace std::chrono_literals;
 
+const ModelText& text() {
+  static const ModelText loaded = load_model_text(std::filesystem::path(MYRIAD_SOURCE_DIR) / "models/tiny-k3", 0).value();
+  return loaded;
+}
 const Tokenizer& tokenizer() {
-  static const Tokenizer instance = [] {
-    auto loaded = Tokenizer::load(std::filesystem::path(MYRIAD_SOURCE_DIR) / "models/tiny-k3");
-    if (!loaded) throw std::runtime_error(loaded.error().to_string());
-    return std::move(*loaded);
-  }();
-  return instance;
+  return text().tokenizer;
 }
 
 std::vector<std::int32_t> byte_tokens(std::string_view text) {
@@ -79,7 +78,7 @@ class Api : public ::testing::Test {
     log_configure(LogLevel::off, "");
   }
   void open() {
-    auto api = HttpApi::open("", 0, tokenizer(), backend_, options_);
+    auto api = HttpApi::open("", 0, text(), backend_, options_);
     ASSERT_TRUE(api) << api.error().message;
     api_ = std::move(*api);
   }
@@ -671,7 +670,7 @@ TEST_F(Api, CrossOriginOnlyWhenConfigured) {
 
 TEST_F(Api, APortThatIsTakenIsSaid) {
   open();
-  const auto second = HttpApi::open("", api_->port(), tokenizer(), backend_, {});
+  const auto second = HttpApi::open("", api_->port(), text(), backend_, {});
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::io);
   EXPECT_NE(second.error().message.find(std::to_string(api_->port())), std::string::npos);

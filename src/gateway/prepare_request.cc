@@ -35,7 +35,7 @@ ApiResult<PreparedRequest::Prompt> fit(std::vector<std::int32_t> ids, std::optio
 
 ApiResult<std::vector<std::int32_t>> checked_ids(std::vector<std::int32_t> ids, const RequestContext& c) {
   const std::int32_t end =
-      c.model.vocabulary > 0 ? std::min(c.model.vocabulary, c.tokenizer.vocab_size()) : c.tokenizer.vocab_size();
+      c.model.vocabulary > 0 ? std::min(c.model.vocabulary, c.text.tokenizer.vocab_size()) : c.text.tokenizer.vocab_size();
   const auto wrong = std::find_if(ids.begin(), ids.end(), [end](std::int32_t id) { return id < 0 || id >= end; });
   if (wrong == ids.end()) return ids;
   return std::unexpected(bad_request(
@@ -51,13 +51,13 @@ ApiResult<PreparedRequest> prepare_completion(std::string_view body, const Reque
     std::string echo;
     if (auto* text = std::get_if<std::string>(&input)) {
       MYRIAD_TRY_STATUS(check_bytes(text->size(), out.options.max_tokens, c));
-      ids = c.tokenizer.encode(*text);
+      ids = c.text.tokenizer.encode(*text);
       if (request.echo) echo = std::move(*text);
     } else {
       MYRIAD_TRY(ids, checked_ids(std::move(std::get<1>(input)), c));
       if (request.echo) {
         Utf8Stream utf8;
-        echo = utf8.push(c.tokenizer.decode(ids));
+        echo = utf8.push(c.text.tokenizer.decode(ids));
         echo += utf8.flush();
       }
     }
@@ -68,11 +68,39 @@ ApiResult<PreparedRequest> prepare_completion(std::string_view body, const Reque
   return out;
 }
 
+// A prompt by the model's own template: the whole text as one, special tokens only where the template wrote it.
+struct RenderedPrompt {
+  std::vector<std::int32_t> ids;
+  bool in_reasoning = false;  // it ends with an opened <think>
+};
+Result<RenderedPrompt> render_by_template(const nlohmann::ordered_json& conversation, const RequestContext& c) {
+  nlohmann::ordered_json variables = {{"add_generation_prompt", true}};
+  for (const char* name : {"messages", "tools"})
+    if (conversation.contains(name)) variables[name] = conversation[name];
+  if (conversation.contains("thinking") && conversation["thinking"].is_boolean())
+    variables["enable_thinking"] = variables["thinking"] = conversation["thinking"];
+  const std::chrono::local_seconds now{std::chrono::seconds(c.created)};
+  MYRIAD_TRY(const auto segments, c.text.chat_template->render_segments(variables, c.text.special_tokens, now));
+  std::vector<Tokenizer::Span> spans;
+  for (const Segment& segment : segments) spans.push_back({segment.text, segment.control});
+  RenderedPrompt out{c.text.tokenizer.encode_spans(spans)};
+  if (!segments.empty() && segments.back().control) {
+    std::string_view end = segments.back().text;
+    while (!end.empty() && (end.back() == '\n' || end.back() == ' ')) end.remove_suffix(1);
+    out.in_reasoning = end.ends_with("<think>");
+  }
+  return out;
+}
+
 ApiResult<PreparedRequest> prepare_chat(std::string_view body, const RequestContext& c) {
   if (!c.chat_format) {
     return std::unexpected(bad_request(
-        fmt::format("The tokens of model '{}' are made for no chat format that is known here; use /v1/completions.",
-                    c.model.name),
+        c.text.template_error
+            ? fmt::format("The chat template of model '{}' cannot be used ({}); use /v1/completions.", c.model.name,
+                          c.text.template_error->message)
+            : fmt::format("Model '{}' brings no chat template and its tokens are made for no chat format that is known "
+                          "here; use /v1/completions.",
+                          c.model.name),
         {}, "unsupported"));
   }
   MYRIAD_TRY(ChatRequest request, parse_chat_request(body, c.model.name));
@@ -84,7 +112,16 @@ ApiResult<PreparedRequest> prepare_chat(std::string_view body, const RequestCont
   out.chat->starts_with_reasoning = reply_starts_with_reasoning(request.conversation, *c.chat_format);
   out.chat->call_id_prefix = fmt::format("call_{}_", c.id);
   std::vector<std::int32_t> ids;
-  {
+  if (*c.chat_format == ChatFormat::templated) {
+    auto rendered = render_by_template(request.conversation, c);
+    if (!rendered) {
+      ApiError e = api_error_of(rendered.error());
+      if (e.status == 400) e.param = "messages";
+      return std::unexpected(std::move(e));
+    }
+    ids = std::move(rendered->ids);
+    out.chat->starts_with_reasoning = rendered->in_reasoning;
+  } else {
     auto segments = render_chat(request.conversation, *c.chat_format);
     if (!segments) {
       ApiError e = api_error_of(segments.error());
@@ -95,7 +132,7 @@ ApiResult<PreparedRequest> prepare_chat(std::string_view body, const RequestCont
     std::size_t bytes = 0;
     for (const Segment& segment : *segments) bytes += segment.control ? 0 : segment.text.size();
     MYRIAD_TRY_STATUS(check_bytes(bytes, out.options.max_tokens, c));
-    auto tokens = segments_to_ids(c.tokenizer, *segments);
+    auto tokens = segments_to_ids(c.text.tokenizer, *segments);
     if (!tokens) return std::unexpected(api_error_of(tokens.error()));
     ids = std::move(*tokens);
   }
@@ -107,10 +144,7 @@ ApiResult<PreparedRequest> prepare_chat(std::string_view body, const RequestCont
 }  // namespace
 
 std::size_t longest_token_of(const Tokenizer& tokenizer) {
-  std::size_t longest = 1;
-  for (std::int32_t id = 0; id < tokenizer.rank_count(); ++id)
-    longest = std::max(longest, tokenizer.token_bytes(id).size());
-  return longest;
+  return std::max<std::size_t>(1, tokenizer.longest_token());
 }
 
 ApiResult<PreparedRequest> prepare_request(std::string_view body, const RequestContext& c) {
@@ -123,9 +157,9 @@ ApiResult<PreparedRequest> prepare_request(std::string_view body, const RequestC
   out.head.include_usage = out.options.include_usage;
   if (!out.options.seed) out.options.seed = c.random_seed;
   if (c.chat_format)
-    out.stop_tokens = chat_stop_ids(c.tokenizer, *c.chat_format);
-  else if (c.tokenizer.eos())
-    out.stop_tokens = {*c.tokenizer.eos()};
+    out.stop_tokens = chat_stop_ids(c.text.tokenizer, *c.chat_format);
+  else if (c.text.tokenizer.eos())
+    out.stop_tokens = {*c.text.tokenizer.eos()};
   return out;
 }
 

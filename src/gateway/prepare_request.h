@@ -12,6 +12,7 @@
 #include "gateway/openai_request.h"
 #include "gateway/openai_response.h"
 #include "model/chat_format.h"
+#include "model/model_text.h"
 #include "model/reply_parser.h"
 #include "model/tokenizer.h"
 
@@ -34,7 +35,7 @@ struct PreparedRequest {
 };
 
 struct RequestContext {
-  const Tokenizer& tokenizer;
+  const ModelText& text;
   ModelInfo model;
   std::optional<ChatFormat> chat_format;  // none: the tokenizer is made for no chat format
   std::size_t longest_token = 0;          // bytes of the vocabulary's longest, see longest_token_of

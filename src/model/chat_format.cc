@@ -23,6 +23,7 @@ Result<ChatFormat> chat_format_of(const Tokenizer& tokenizer) {
 }
 
 std::vector<std::int32_t> chat_stop_ids(const Tokenizer& tokenizer, ChatFormat format) {
+  if (format == ChatFormat::templated) return tokenizer.end_ids();
   std::vector<std::int32_t> ids;
   for (const std::string_view name : {format == ChatFormat::kimi_k3 ? "<|end_of_msg|>" : "<|im_end|>", "[EOS]"}) {
     if (const auto id = tokenizer.special_id(name)) ids.push_back(*id);
@@ -31,6 +32,8 @@ std::vector<std::int32_t> chat_stop_ids(const Tokenizer& tokenizer, ChatFormat f
 }
 
 Result<std::vector<Segment>> render_chat(const nlohmann::ordered_json& request, ChatFormat format) {
+  if (format == ChatFormat::templated)
+    return fail(Code::internal, "a chat template is rendered by ChatTemplate, not by its format");
   return format == ChatFormat::kimi_k3 ? chat::render_kimi_k3(request) : chat::render_kimi_linear(request);
 }
 

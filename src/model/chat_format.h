@@ -31,6 +31,7 @@ struct Segment {
 enum class ChatFormat {
   kimi_k3,      // XTML
   kimi_linear,  // im_user … im_middle … im_end
+  templated,    // by the Jinja text that comes with the model (model/chat_template.h)
 };
 // Which format the special tokens of this tokenizer are made for. Errors: unsupported, with the tokens that were looked
 // for.

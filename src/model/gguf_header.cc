@@ -188,7 +188,7 @@ class GgufHeaderParser {
     const std::uint64_t name = next_string();
     MYRIAD_TRY_STATUS(string(length));
     if (!gguf_valid_name(store_->string(name), kMaxGgufKeyBytes))
-      return fail(Code::corrupt, "it is called \"{}\", expected no control characters",
+      return fail(Code::corrupt, "it is called \"{}\", expected UTF-8 without control characters",
                   gguf_printable(store_->string(name)));
     where_ = fmt::format("key {}", gguf_printable(store_->string(name)));
     MYRIAD_TRY_STATUS(keep(sizeof(GgufMetadata::Entry)));
@@ -302,7 +302,8 @@ class GgufHeaderParser {
     std::string name(length, '\0');
     MYRIAD_TRY_STATUS(in_.bytes(std::as_writable_bytes(std::span(name))));
     if (!gguf_valid_name(name, kMaxGgufTensorName))
-      return fail(Code::corrupt, "it is called \"{}\", expected no control characters", gguf_printable(name));
+      return fail(Code::corrupt, "it is called \"{}\", expected UTF-8 without control characters",
+                  gguf_printable(name));
     where_ = fmt::format("tensor {}", name);
     header_.names.insert(header_.names.end(), name.begin(), name.end());
     GgufTensor& t = header_.tensors.emplace_back();

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "base/bytes.h"
+#include "model/utf8_stream.h"
 
 namespace myriad {
 namespace {
@@ -127,26 +128,23 @@ std::size_t gguf_value_bytes(GgufValueType type) {
 std::string gguf_printable(std::string_view text) {
   constexpr std::size_t kMost = 200;
   std::string out;
-  for (const char c : text.substr(0, kMost)) {
-    const auto u = static_cast<unsigned char>(c);
-    if (u < 0x20 || u == 0x7f) {
-      out += fmt::format("\\x{:02x}", u);
+  for (std::size_t at = 0; at < text.size();) {
+    if (at >= kMost) return out + "...";
+    const Utf8Char c = utf8_char_at(text, at);
+    if (c.valid && c.code_point >= 0x20 && c.code_point != 0x7f) {
+      out += text.substr(at, c.length);
     } else {
-      out += c;
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[at]));
     }
-  }
-  if (text.size() > kMost) {
-    while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0xc0U) == 0x80) out.pop_back();  // no half letter
-    if (!out.empty() && (static_cast<unsigned char>(out.back()) & 0x80U) != 0) out.pop_back();
-    out += "...";
+    at += c.length;
   }
   return out;
 }
 
 bool gguf_valid_name(std::string_view name, std::uint64_t most) {
-  return !name.empty() && name.size() <= most && std::none_of(name.begin(), name.end(), [](char c) {
-    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-  });
+  return !name.empty() && name.size() <= most && is_valid_utf8(name) &&
+         std::none_of(name.begin(), name.end(),
+                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
 void GgufMetadata::Store::append(const Value& value, std::vector<std::byte>& out) const {
@@ -180,8 +178,10 @@ void GgufMetadata::Store::append(const Value& value, std::vector<std::byte>& out
 void GgufMetadata::Store::describe(const Value& value, std::size_t most, std::string& out) const {
   const auto quote = [&](std::uint64_t number) {
     const std::string_view s = string(number);
-    const std::size_t room = most - std::min(most, out.size());
-    out += fmt::format("\"{}{}\"", gguf_printable(s.substr(0, room)), s.size() > room ? "..." : "");
+    std::size_t room = std::min(s.size(), most - std::min(most, out.size()));
+    while (room < s.size() && room > 0 && (static_cast<unsigned char>(s[room]) & 0xc0U) == 0x80)
+      --room;  // whole letters
+    out += fmt::format("\"{}{}\"", gguf_printable(s.substr(0, room)), room < s.size() ? "..." : "");
   };
   if (value.type == GgufValueType::string) return quote(value.at);
   if (value.type != GgufValueType::array) {

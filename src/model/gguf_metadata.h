@@ -46,9 +46,10 @@ std::string_view gguf_value_type_name(GgufValueType type);  // "u32", "bool", "s
 // Bytes of a value in the file; 0 for strings and arrays.
 std::size_t gguf_value_bytes(GgufValueType type);
 
-// A name or value from a file, safe to print: control characters escaped, at most 200 bytes of it.
+// A name or value from a file, safe to print: UTF-8, with control characters and ill-formed bytes escaped, of at most
+// 200 of its bytes.
 std::string gguf_printable(std::string_view text);
-// Whether a key or tensor may be called so: 1 to `most` bytes, no control characters.
+// Whether a key or tensor may be called so: 1 to `most` bytes of UTF-8 without control characters.
 bool gguf_valid_name(std::string_view name, std::uint64_t most);
 
 // What a value can be asked for as. Integers of every width convert to each other where the value is in range, and to

@@ -6,13 +6,12 @@
 
 #include "base/bytes.h"
 #include "model/gguf_config.h"
+#include "model/gguf_tokenizer.h"
 #include "model/gguf_writer.h"
 #include "quant/blocks.h"
 
 namespace myriad {
 namespace {
-
-constexpr const char* kTokenizerName = "tokenizer.gguf";
 
 std::string block(OpRef op, std::string_view rest) {
   return fmt::format("blk.{}.{}", op.layer, rest);
@@ -268,12 +267,12 @@ Result<std::vector<float>> GgufWeights::vector(OpRef op, VectorRole role) const 
 }
 
 Result<std::vector<std::string>> GgufWeights::write_tokenizer_files(const std::filesystem::path& directory) const {
-  GgufWriter out(directory / kTokenizerName, {});
+  GgufWriter out(directory / kGgufTokenizerName, {});
   MYRIAD_TRY_STATUS(out.copy_metadata(file_.metadata()));
   MYRIAD_TRY(const std::size_t there, out.begin());
   (void)there;
   MYRIAD_TRY_STATUS(out.finish());
-  return std::vector<std::string>{kTokenizerName};
+  return std::vector<std::string>{kGgufTokenizerName};
 }
 
 namespace {

@@ -62,9 +62,10 @@ GgufWriter::~GgufWriter() {
 Status GgufWriter::begin_key(std::string_view key, GgufValueType type) {
   if (file_) return fail(Code::invalid_argument, "writing {}: key {} after the header", path_.string(), key);
   if (!gguf_valid_name(key, kMaxGgufKeyBytes))
-    return fail(Code::invalid_argument,
-                "writing {}: a key called \"{}\" ({} bytes), expected 1 to {} bytes without control characters",
-                path_.string(), gguf_printable(key), key.size(), kMaxGgufKeyBytes);
+    return fail(
+        Code::invalid_argument,
+        "writing {}: a key called \"{}\" ({} bytes), expected 1 to {} bytes of UTF-8 without control characters",
+        path_.string(), gguf_printable(key), key.size(), kMaxGgufKeyBytes);
   if (key == kGgufAlignmentKey)
     return fail(Code::invalid_argument, "writing {}: key {} is set by the writer", path_.string(), key);
   if (keys_.size() == kMaxGgufKeys)
@@ -149,9 +150,10 @@ Status GgufWriter::declare(std::string_view name, GgmlType type, std::span<const
                 path_.string(), options_.alignment, kMaxGgufAlignment);
   if (file_) return fail(Code::invalid_argument, "writing {}: tensor {} after the header", path_.string(), name);
   if (!gguf_valid_name(name, kMaxWrittenGgufTensorName))
-    return fail(Code::invalid_argument,
-                "writing {}: a tensor called \"{}\" ({} bytes), expected 1 to {} bytes without control characters",
-                path_.string(), gguf_printable(name), name.size(), kMaxWrittenGgufTensorName);
+    return fail(
+        Code::invalid_argument,
+        "writing {}: a tensor called \"{}\" ({} bytes), expected 1 to {} bytes of UTF-8 without control characters",
+        path_.string(), gguf_printable(name), name.size(), kMaxWrittenGgufTensorName);
   if (tensors_.size() == kMaxGgufTensors)
     return fail(Code::limit, "writing {}: tensor {} is one more than {}", path_.string(), name, kMaxGgufTensors);
   const auto bytes = ggml_tensor_bytes(type, dims);

@@ -300,39 +300,6 @@ class Parser {
   Json result_;
 };
 
-// Python's repr of a float: the shortest digits that read back as the same number, with an exponent outside of 1e-4 …
-// 1e16.
-std::string real_text(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  std::array<char, 40> buffer{};
-  const auto [last, error] =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific);
-  static_cast<void>(error);  // 40 characters hold every double
-  const std::string_view scientific(buffer.data(), static_cast<std::size_t>(last - buffer.data()));
-  const std::size_t e = scientific.find('e');
-  std::string digits(scientific.substr(0, e));
-  int exponent = 0;
-  const char* exponent_text = scientific.data() + e + 1;
-  if (*exponent_text == '+') ++exponent_text;
-  std::from_chars(exponent_text, last, exponent);
-  std::string sign;
-  if (digits[0] == '-') {
-    sign = "-";
-    digits.erase(0, 1);
-  }
-  std::erase(digits, '.');
-  if (exponent < -4 || exponent >= 16) {
-    if (digits.size() > 1) digits.insert(1, ".");
-    return fmt::format("{}{}e{}{:02}", sign, digits, exponent < 0 ? '-' : '+', std::abs(exponent));
-  }
-  if (exponent < 0) return sign + "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
-  const auto before = static_cast<std::size_t>(exponent) + 1;
-  if (digits.size() <= before) return sign + digits + std::string(before - digits.size(), '0') + ".0";
-  digits.insert(before, ".");
-  return sign + digits;
-}
-
 void append_quoted(std::string& out, std::string_view text) {
   out += '"';
   for (const char c : text) {
@@ -413,7 +380,7 @@ Status append_value(std::string& out, const Json& value, JsonStyle style, std::s
       out += std::to_string(value.get<std::uint64_t>());
       return {};
     case Json::value_t::number_float:
-      out += real_text(value.get<double>());
+      out += json_number(value.get<double>());
       return {};
     case Json::value_t::binary:
       out.append(value.get_binary().begin(), value.get_binary().end());
@@ -436,6 +403,38 @@ Result<std::string> json_text(const Json& value, JsonStyle style) {
   std::string out;
   MYRIAD_TRY_STATUS(append_value(out, value, style, 0));
   return out;
+}
+
+// An exponent stands outside of 1e-4 … 1e16.
+std::string json_number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  std::array<char, 40> buffer{};
+  const auto [last, error] =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific);
+  static_cast<void>(error);  // 40 characters hold every double
+  const std::string_view scientific(buffer.data(), static_cast<std::size_t>(last - buffer.data()));
+  const std::size_t e = scientific.find('e');
+  std::string digits(scientific.substr(0, e));
+  int exponent = 0;
+  const char* exponent_text = scientific.data() + e + 1;
+  if (*exponent_text == '+') ++exponent_text;
+  std::from_chars(exponent_text, last, exponent);
+  std::string sign;
+  if (digits[0] == '-') {
+    sign = "-";
+    digits.erase(0, 1);
+  }
+  std::erase(digits, '.');
+  if (exponent < -4 || exponent >= 16) {
+    if (digits.size() > 1) digits.insert(1, ".");
+    return fmt::format("{}{}e{}{:02}", sign, digits, exponent < 0 ? '-' : '+', std::abs(exponent));
+  }
+  if (exponent < 0) return sign + "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
+  const auto before = static_cast<std::size_t>(exponent) + 1;
+  if (digits.size() <= before) return sign + digits + std::string(before - digits.size(), '0') + ".0";
+  digits.insert(before, ".");
+  return sign + digits;
 }
 
 std::string json_quoted(std::string_view text) {

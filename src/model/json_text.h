@@ -29,6 +29,8 @@ enum class JsonStyle {
 };
 // Writes a value as Python's json.dumps(value, ensure_ascii=False) does. Errors: limit, as above.
 Result<std::string> json_text(const nlohmann::ordered_json& value, JsonStyle style);
+// A number as Python writes it: the shortest digits that read back as the same, always with a point or an exponent.
+std::string json_number(double value);
 // A string with its quotes.
 std::string json_quoted(std::string_view text);
 

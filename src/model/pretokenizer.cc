@@ -1,6 +1,6 @@
 #include "model/pretokenizer.h"
 
-#include <cstdint>
+#include <cassert>
 
 #include "model/unicode_tables.h"
 #include "model/utf8_stream.h"
@@ -8,137 +8,127 @@
 namespace myriad {
 namespace {
 
-// A character of the text, and the sets of the expression that it belongs to.
-struct Char {
-  char32_t code_point = 0;
-  std::size_t length = 0;  // bytes
-  std::uint16_t flags = 0;
-
-  [[nodiscard]] bool is(std::uint16_t bits) const { return (flags & bits) != 0; }
-  [[nodiscard]] bool han() const { return is(kUnicodeHan); }
-  [[nodiscard]] bool line_end() const { return code_point == '\r' || code_point == '\n'; }
-  [[nodiscard]] bool space() const { return is(kUnicodeSpace); }
-  [[nodiscard]] bool upper() const {
-    return is(kUnicodeLu | kUnicodeLt | kUnicodeLm | kUnicodeLo | kUnicodeMark) && !han();
-  }
-  [[nodiscard]] bool lower() const { return is(kUnicodeLl | kUnicodeLm | kUnicodeLo | kUnicodeMark) && !han(); }
-  // [^\r\n L N]
-  [[nodiscard]] bool prefix() const { return !is(kUnicodeLetter | kUnicodeNumber) && !line_end(); }
-  // [^\s L N]
-  [[nodiscard]] bool symbol() const { return !is(kUnicodeLetter | kUnicodeNumber | kUnicodeSpace); }
+struct Named {
+  std::string_view name;
+  Pretokenizer pretokenizer;
 };
 
-// Past the end: a character of length 0 that no set contains.
-Char char_at(std::string_view text, std::size_t at) {
-  if (at >= text.size()) return {};
-  const Utf8Char c = utf8_char_at(text, at);
-  if (!c.valid) return {static_cast<char32_t>(0xFFFFFFFF), 1, 0};
-  return {c.code_point, c.length, unicode_class(c.code_point)};
-}
+struct Pattern {
+  std::string_view text;
+  PieceRule rule;
+};
 
-// Skips characters for which `in` holds.
-template <class Set>
-std::size_t skip(std::string_view text, std::size_t at, Set in) {
-  for (Char c = char_at(text, at); c.length > 0 && in(c); c = char_at(text, at)) at += c.length;
-  return at;
-}
-
-// (?i:'s|'t|'re|'ve|'m|'ll|'d)?
-std::size_t after_contraction(std::string_view text, std::size_t at) {
-  if (at >= text.size() || text[at] != '\'') return at;
-  const Char first = char_at(text, at + 1);
-  const auto folded = [](const Char& c) -> char {
-    if (c.code_point == 0x17F) return 's';
-    if (c.code_point >= 'A' && c.code_point <= 'Z') return static_cast<char>(c.code_point - 'A' + 'a');
-    return c.code_point < 0x80 ? static_cast<char>(c.code_point) : '\0';
-  };
-  if (first.length == 0) return at;
-  const char one = folded(first);
-  const std::size_t after_one = at + 1 + first.length;
-  if (one == 's' || one == 't' || one == 'm' || one == 'd') return after_one;
-  const Char second = char_at(text, after_one);
-  if (second.length == 0) return at;
-  const char two = folded(second);
-  if ((one == 'r' && two == 'e') || (one == 'v' && two == 'e') || (one == 'l' && two == 'l')) {
-    return after_one + second.length;
-  }
-  return at;
-}
-
-// Alternative 2 without its optional first character: upper* lower+. 0 if it does not match.
-std::size_t word_with_lower(std::string_view text, std::size_t start) {
-  // The greedy upper* runs to `end` and gives characters back from there until a lower one follows it.
-  std::size_t last_both_end = 0;  // the end of the last character in the run that is also in the lower set
-  std::size_t end = start;
-  for (Char c = char_at(text, end); c.length > 0 && c.upper(); c = char_at(text, end)) {
-    end += c.length;
-    if (c.lower()) last_both_end = end;
-  }
-  const std::size_t after = skip(text, end, [](const Char& c) { return c.lower(); });
-  if (after > end) return after;
-  // Behind that last character come upper ones only, so lower+ is this one character.
-  return last_both_end;
-}
-
-// Alternative 3 without its optional first character: upper+ lower*. 0 if it does not match.
-std::size_t word_of_upper(std::string_view text, std::size_t start) {
-  const std::size_t end = skip(text, start, [](const Char& c) { return c.upper(); });
-  if (end == start) return 0;
-  return skip(text, end, [](const Char& c) { return c.lower(); });
-}
-
-// Alternatives 2 and 3. 0 if neither matches.
-std::size_t word_end(std::string_view text, std::size_t at, const Char& first) {
-  for (const auto alternative : {word_with_lower, word_of_upper}) {
-    if (first.prefix()) {
-      if (const std::size_t end = alternative(text, at + first.length)) return after_contraction(text, end);
-    }
-    if (const std::size_t end = alternative(text, at)) return after_contraction(text, end);
-  }
-  return 0;
-}
-
-// Alternatives 6 to 8 on a run of white space.
-std::size_t space_end(std::string_view text, std::size_t at) {
-  std::size_t end = at, after_line_end = 0, before_last = at;
-  for (Char c = char_at(text, end); c.length > 0 && c.space(); c = char_at(text, end)) {
-    before_last = end;
-    end += c.length;
-    if (c.line_end()) after_line_end = end;
-  }
-  if (after_line_end > 0) return after_line_end;
-  if (end == text.size() || before_last == at) return end;
-  return before_last;  // the last one goes with what follows
-}
+// The expressions as the released tokenizer.json files have them. Some hold line ends as such, others as \r and \n.
+constexpr Pattern kPatterns[]{
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     llama3_piece},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     qwen2_piece},
+    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", gpt2_piece},
+    {R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+)"
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+)"
+     R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+     R"(\s*[\r\n]+|\s+(?!\S)|\s+)",
+     kimi_piece},
+    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+     R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     o200k_piece},
+    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+     R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     tekken_piece},
+    {R"(\p{N})", one_number},
+    {R"(\p{N}{1,3})", three_numbers},
+    {R"(\p{N}+)", all_numbers},
+    {"[\r\n]", one_line_end},
+    {R"([\r\n])", one_line_end},
+    {"[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+", deepseek_v3_cjk},
+    {"[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "
+     "?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+     deepseek_v3_words},
+    {"[\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+", deepseek_cjk},
+    {R"(\s?\p{L}+)", deepseek_coder_letters},
+    {R"(\s?\p{P}+)", deepseek_coder_punctuation},
+    {"\\s?[A-Za-z\u00B5\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u01BA\u01BC-\u01BF\u01C4-\u0293\u0295-\u02AF\u0370-\u0373"
+     "\u0376\u0377\u037B-\u037D\u037F\u0386\u0388-\u038A\u038C\u038E-\u03A1\u03A3-\u03F5\u03F7-\u0481\u048A-\u052F"
+     "\u0531-\u0556\u10A0-\u10C5\u13A0-\u13F5\u13F8-\u13FD\u1C90-\u1CBA\u1CBD-\u1CBF\u1D00-\u1D2B\u1D6B-\u1D77"
+     "\u1D79-\u1D9A\u1E00-\u1F15\u1F18-\u1F1D\u1F20-\u1F45\u1F48-\u1F4D\u1F50-\u1F57\u1F59\u1F5B\u1F5D\u1F5F-\u1F7D"
+     "\u1F80-\u1FB4\u1FB6-\u1FBC\u1FBE\u1FC2-\u1FC4\u1FC6-\u1FCC\u1FD0-\u1FD3\u1FD6-\u1FDB\u1FE0-\u1FEC\u1FF2-\u1FF4"
+     "\u1FF6-\u1FFC\u2102\u2107\u210A-\u2113\u2115\u2119-\u211D\u2124\u2126\u2128\u212A-\u212D\u212F-\u2134\u2139"
+     "\u213C-\u213F\u2145-\u2149\u214E\u2183\u2184\u2C00-\u2C7B\u2C7E-\u2CE4\u2CEB-\u2CEE\u2CF2\u2CF3\uA640-\uA66D"
+     "\uA680-\uA69B\uA722-\uA76F\uA771-\uA787\uA78B-\uA78E\uAB70-\uABBF\uFB00-\uFB06\uFB13-\uFB17\uFF21-\uFF3A"
+     "\uFF41-\uFF5A\U00010400-\U0001044F\U000104B0-\U000104D3\U000104D8-\U000104FB\U00010C80-\U00010CB2"
+     "\U00010CC0-\U00010CF2\U000118A0-\U000118DF\U0001E900-\U0001E943]+",
+     deepseek_llm_letters},
+    {"\\s?[!-/:-~\uFF01-\uFF0F\uFF1A-\uFF5E\u2018-\u201F\u3000-\u3002]+", deepseek_llm_punctuation},
+    {R"(\s+$)", space_at_end},
+};
 
 }  // namespace
 
-std::size_t pretoken_end(std::string_view text, std::size_t at) {
-  const Char first = char_at(text, at);
-  if (first.han()) return skip(text, at, [](const Char& c) { return c.han(); });
-  if (const std::size_t end = word_end(text, at, first)) return end;
-  if (first.is(kUnicodeNumber)) {
-    std::size_t end = at;
-    for (int n = 0; n < 3; ++n) {
-      const Char c = char_at(text, end);
-      if (!c.is(kUnicodeNumber)) break;
-      end += c.length;
-    }
-    return end;
+Pretokenizer::Pretokenizer(std::initializer_list<PieceRule> rules) {
+  for (const PieceRule next : rules) {
+    [[maybe_unused]] const bool added = add(next);
+    assert(added);
   }
-  const std::size_t symbols = first.code_point == ' ' ? at + 1 : at;
-  const std::size_t after_symbols = skip(text, symbols, [](const Char& c) { return c.symbol(); });
-  if (after_symbols > symbols) return skip(text, after_symbols, [](const Char& c) { return c.line_end(); });
-  return space_end(text, at);
 }
 
-std::vector<std::string_view> pretokenize(std::string_view text) {
-  std::vector<std::string_view> pieces;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = pretoken_end(text, at);
-    pieces.push_back(text.substr(at, end - at));
-    at = end;
+bool Pretokenizer::add(PieceRule next) {
+  if (count_ == kMaxRules) return false;
+  rules_[count_++] = next;
+  return true;
+}
+
+std::optional<Pretokenizer> pretokenizer_by_name(std::string_view name) {
+  static const Named kNames[]{
+      {"default", {punctuation_run, gpt2_piece, all_numbers, three_ascii_digits}},
+      {"llama-bpe", {llama3_piece}},
+      {"llama3", {llama3_piece}},
+      {"llama-v3", {llama3_piece}},
+      {"qwen2", {qwen2_piece}},
+      {"deepseek-r1-qwen", {qwen2_piece}},
+      {"deepseek-v3", {three_numbers, deepseek_v3_cjk, deepseek_v3_words}},
+      {"deepseek-coder", {one_line_end, deepseek_coder_letters, deepseek_coder_punctuation, deepseek_cjk, one_number}},
+      {"deepseek-llm",
+       {one_line_end, deepseek_llm_letters, deepseek_llm_punctuation, space_at_end, deepseek_cjk, all_numbers}},
+      {"kimi-k2", {kimi_piece}},
+      {"gpt-2", {gpt2_piece}},
+      {"smollm", {one_number, gpt2_piece}},
+      {"gpt-4o", {o200k_piece}},
+      {"llama4", {o200k_piece}},
+      {"tekken", {tekken_piece}},
+  };
+  if (name.empty()) name = "default";
+  for (const Named& named : kNames) {
+    if (named.name == name) return named.pretokenizer;
   }
+  return std::nullopt;
+}
+
+PieceRule piece_rule_of_pattern(std::string_view pattern) {
+  for (const Pattern& known : kPatterns) {
+    if (known.text == pattern) return known.rule;
+  }
+  return nullptr;
+}
+
+bool PieceCutter::next(std::string_view& piece) {
+  if (at_ >= text_.size()) return false;
+  std::size_t end = text_.size();
+  for (std::size_t i = 0; i < pretokenizer_.size(); ++i) {
+    if (ends_[i] <= at_) ends_[i] = pretokenizer_.rule(i)(text_.substr(0, end), at_);
+    end = ends_[i];
+  }
+  piece = text_.substr(at_, end - at_);
+  at_ = end;
+  return true;
+}
+
+std::vector<std::string_view> pretokenize(const Pretokenizer& pretokenizer, std::string_view text) {
+  std::vector<std::string_view> pieces;
+  PieceCutter cutter(pretokenizer, text);
+  for (std::string_view piece; cutter.next(piece);) pieces.push_back(piece);
   return pieces;
 }
 

@@ -12,7 +12,7 @@ namespace myriad {
 namespace {
 
 std::vector<std::string> strings(std::string_view text) {
-  const auto pieces = pretokenize(text);
+  const auto pieces = pretokenize({kimi_piece}, text);
   return {pieces.begin(), pieces.end()};
 }
 
@@ -45,7 +45,7 @@ TEST(Pretokenizer, CoversAnyBytes) {
     for (unsigned n = rng() % 40; n > 0; --n) text += static_cast<char>(rng() % (round % 2 ? 256 : 128));
     std::size_t at = 0;
     while (at < text.size()) {
-      const std::size_t end = pretoken_end(text, at);
+      const std::size_t end = kimi_piece(text, at);
       ASSERT_GT(end, at);
       at = end;
     }
@@ -60,7 +60,7 @@ TEST(Pretokenizer, IsLinearOnLongRuns) {
   for (const std::string& text : {std::string(1 << 20, 'A'), std::string(1 << 20, ' '), std::string(1 << 20, '\n'),
                                   mixed, std::string(1 << 20, '\''), std::string(1 << 20, '9')}) {
     const auto start = std::chrono::steady_clock::now();
-    EXPECT_FALSE(pretokenize(text).empty());
+    EXPECT_FALSE(pretokenize({kimi_piece}, text).empty());
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   }
 }

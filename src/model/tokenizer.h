@@ -1,9 +1,17 @@
-// Byte-level BPE by rank in the tiktoken file format, as the Kimi models use it.
+// Text to tokens and back, for the vocabularies of every model family that Myriad runs.
 //
-// `tiktoken.model` has one line a token: base64 of its bytes, a space, its rank, which is its id. Encoding cuts the
-// text into pieces (model/pretokenizer.h) and in each piece merges the adjacent pair of tokens whose concatenation has
-// the lowest rank, the leftmost first, until no concatenation is a token. The ids after the ranks are special tokens:
-// they have names, which no plain text can produce.
+// Three kinds stand behind one interface:
+//   * tiktoken: byte-level BPE by rank, `tiktoken.model` and GGUF files that say `kimi-k2`. A pair of neighbours merges
+//     into the token of the lowest rank, which is its id.
+//   * byte-level BPE by a list of merges: `tokenizer.json` of Llama 3, Qwen, DeepSeek, GPT-2 …, and `gpt2` in GGUF.
+//   * SentencePiece BPE: `tokenizer.model`, `llama` in GGUF (merging by score), and the `tokenizer.json` of Llama 2 and
+//   its
+//     kin (merging by a list). A space is spelled ▁ in the file; characters without a token become byte tokens.
+//
+// Encoding cuts the text at the names of tokens, normalises what is between, cuts that into pieces
+// (model/pretokenizer.h) and merges in each piece (model/token_merger.h). Special tokens have names that no plain text
+// can produce. User-defined tokens (in a tokenizer.json: added, but not special), such as Qwen's <tool_call>, are part
+// of the text: their names become them in any text, as in the references.
 #pragma once
 
 #include <cstdint>
@@ -12,73 +20,142 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "model/gguf_vocabulary.h"
+#include "model/pretokenizer.h"
+#include "model/token_merger.h"
+#include "model/token_table.h"
+#include "model/tokenizer_config.h"
 
 namespace myriad {
+
+struct SentencePieceFile;
 
 class Tokenizer {
  public:
   // Limits of the files, checked before anything is allocated for them.
   static constexpr std::size_t kMaxVocabularyBytes = std::size_t{64} << 20;
-  static constexpr std::size_t kMaxConfigBytes = std::size_t{4} << 20;
-  static constexpr std::int32_t kMaxVocabulary = 1 << 20;
-  static constexpr std::size_t kMaxTokenBytes = 1024;
+  static constexpr std::size_t kMaxConfigBytes = kMaxTokenizerConfigBytes;
+  static constexpr std::int32_t kMaxVocabulary = TokenTable::kMaxTokens;
+  static constexpr std::size_t kMaxTokenBytes = TokenTable::kMaxTokenBytes;
   static constexpr std::size_t kMaxSpecials = 4096;
-  // Special slots of the official tokenizer, used when neither a configuration nor a vocabulary size says how many
+  // Special slots of the official Kimi tokenizer, used when neither a configuration nor a vocabulary size says how many
   // there are.
   static constexpr std::int32_t kOfficialSpecials = 256;
 
-  // Reads `tiktoken.model` and, if it is there, `tokenizer_config.json` from a folder. `vocab_size` is the model's: ids
-  // up to it without a name in the configuration are `<|reserved_token_N|>`. 0: up to the last named id, or 256
-  // specials when none is named. Blocks on the file system. Errors: not_found, io, limit, corrupt (with the line and
-  // what was wrong with it).
+  // Reads a folder's `tiktoken.model`, `tokenizer.json` or `tokenizer.model`, the first of them that is there, and
+  // `tokenizer_config.json` if it is there. `vocab_size` is the model's: ids up to it that the files do not define are
+  // special (tiktoken: `<|reserved_token_N|>`; else nameless). 0: what the files define; for tiktoken up to the last
+  // named id, or 256 specials when none is named. Blocks on the file system. Errors: not_found, io, limit, corrupt,
+  // unsupported, with the file and what was wrong in it.
   static Result<Tokenizer> load(const std::filesystem::path& folder, std::int32_t vocab_size = 0);
   // The same from memory; an empty `config_json` stands for a file that is not there.
   static Result<Tokenizer> parse(std::string_view tiktoken, std::string_view config_json, std::int32_t vocab_size = 0);
+  static Result<Tokenizer> from_tokenizer_json(std::string_view json, std::string_view config_json = {},
+                                               std::int32_t vocab_size = 0);
+  static Result<Tokenizer> from_sentencepiece(std::string_view model, std::string_view config_json = {},
+                                              std::int32_t vocab_size = 0);
+  // The vocabulary of a GGUF file; behaves as llama.cpp does with it, but for what docs/formats.md says.
+  static Result<Tokenizer> from_gguf(const GgufVocabulary& vocabulary);
 
   // Ids of any bytes, as plain text: the name of a special token gives the ids of its letters.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view bytes) const;
   // The same, but names of special tokens become those tokens. Only for text that no user wrote.
   [[nodiscard]] std::vector<std::int32_t> encode_with_specials(std::string_view bytes) const;
-  // The bytes of ids, special tokens by their names. Ids outside the vocabulary give nothing.
-  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const;
-  // The bytes of one id, for a special token its name; empty for an id outside the vocabulary. Valid as long as the
-  // tokenizer.
-  [[nodiscard]] std::string_view token_bytes(std::int32_t id) const;
+  // The ids of one text that comes in spans, some written by the program (a chat template) and some by a user: pieces
+  // and merges go across their borders, but special tokens are found only inside spans that allow them.
+  struct Span {
+    std::string_view text;
+    bool specials = false;
+  };
+  [[nodiscard]] std::vector<std::int32_t> encode_spans(std::span<const Span> spans) const;
+  // A text to be continued: encode(), with BOS in front where the model's texts begin with it.
+  [[nodiscard]] std::vector<std::int32_t> encode_prompt(std::string_view bytes) const;
 
-  // Every id is in [0, vocab_size()); the ids from rank_count() on are special.
-  [[nodiscard]] std::int32_t vocab_size() const { return static_cast<std::int32_t>(offsets_.size()) - 1; }
+  // The bytes of ids that begin a text, special tokens by their names. Ids outside the vocabulary give nothing.
+  // SentencePiece puts a space in front of a text; it is taken away here. See TokenDecoder for ids one by one.
+  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const;
+  // The bytes of one id inside a text, for a special token its name; empty for an id outside the vocabulary. Valid as
+  // long as the tokenizer.
+  [[nodiscard]] std::string_view token_bytes(std::int32_t id) const { return table_.bytes(id); }
+
+  // Every id is in [0, vocab_size()).
+  [[nodiscard]] std::int32_t vocab_size() const { return table_.size(); }
+  // Of a tiktoken file, how many ranks it has; the ids from there on are special. 0 for the other kinds.
   [[nodiscard]] std::int32_t rank_count() const { return rank_count_; }
-  [[nodiscard]] bool is_special(std::int32_t id) const { return id >= rank_count_ && id < vocab_size(); }
-  // The id of a special token by its name, such as "<|open|>".
-  [[nodiscard]] std::optional<std::int32_t> special_id(std::string_view name) const;
-  // The tokens that the configuration calls bos_token and eos_token, else "[BOS]" and "[EOS]" where they exist.
+  // Whether an id is nothing to show as text: a special token, or an id without a token.
+  [[nodiscard]] bool is_special(std::int32_t id) const {
+    const TokenKind kind = table_.kind(id);
+    return id >= 0 && id < vocab_size() && (kind == TokenKind::special || kind == TokenKind::unused);
+  }
+  // The id of a special or user-defined token by its name, such as "<|open|>".
+  [[nodiscard]] std::optional<std::int32_t> special_id(std::string_view name) const { return table_.named(name); }
+  // The tokens that begin and end a text, as the configuration says, else (tiktoken) "[BOS]" and "[EOS]" where they
+  // exist.
   [[nodiscard]] std::optional<std::int32_t> bos() const { return bos_; }
   [[nodiscard]] std::optional<std::int32_t> eos() const { return eos_; }
+  // Every token after which a model has nothing more to say: eos(), the end of turn that a GGUF names, and special
+  // tokens with one of the names that are used for it (<|eot_id|>, <|im_end|>, …). Ascending.
+  [[nodiscard]] std::vector<std::int32_t> end_ids() const;
+  // Whether a text to be continued begins with bos(). Then bos() is there.
+  [[nodiscard]] bool add_bos() const { return add_bos_; }
+  // No token stands for more bytes of text than this.
+  [[nodiscard]] std::size_t longest_token() const { return (text_.nfc ? 3 : 1) * table_.longest(); }
   // Bytes that this object occupies.
   [[nodiscard]] std::size_t memory_bytes() const;
 
  private:
-  class Merger;
+  friend class TokenDecoder;
+  class Encoder;
+  struct JsonLoader;
   Tokenizer() = default;
-  Status read_ranks(std::string_view tiktoken);
-  Status read_specials(std::string_view config_json, std::int32_t vocab_size);
-  // The id of a token of the ranks, −1 if there is none with these bytes.
-  [[nodiscard]] std::int32_t rank_of(std::string_view bytes) const;
-  void encode_plain(std::string_view text, Merger& merger, std::vector<std::int32_t>& out) const;
-  // The special token whose name begins the text, the longest such; −1 if there is none.
-  [[nodiscard]] std::int32_t special_at(std::string_view text) const;
 
+  // What is done to text besides cutting and merging.
+  struct TextRules {
+    enum class Prefix : std::uint8_t { none, first, each };
+    bool kimi_cuts = false;            // very long texts are cut first (LongTextCutter)
+    bool nfc = false;                  // normalization form C
+    bool sentencepiece = false;        // ▁ is a space
+    bool user_defined_inside = false;  // user-defined names are looked for after the space prefix was added
+    Prefix prefix = Prefix::none;      // a space before the text, or before the text behind each name as well
+    bool prefix_unless_space = false;  // … but for a text that begins with one
+    bool strip_first_space = false;    // decoding drops the prefix
+  };
+
+  Status read_ranks(std::string_view tiktoken);
+  Status read_specials(const TokenizerConfig& config, std::int32_t vocab_size);
+  Status read_gguf_tokens(const GgufVocabulary& vocabulary);
+  Status read_pieces(const SentencePieceFile& file, const TokenizerConfig& config, std::int32_t vocab_size);
+  // Nameless special ids up to the model's vocabulary.
+  Status pad_to(std::int32_t vocab_size, std::string_view file);
+  // The tokens of single bytes, all of which must be there.
+  Status index_bytes(std::string_view file);
+  // SentencePiece text may be cut at spaces if no token has a space behind another character.
+  void cut_at_spaces_if_possible();
+
+  TokenTable table_;
+  MergeRules rules_;
+  Pretokenizer pretokenizer_;
+  TextRules text_;
   std::int32_t rank_count_ = 0;
-  std::string bytes_;                   // all tokens' bytes, by id, back to back
-  std::vector<std::uint32_t> offsets_;  // token i is bytes_[offsets_[i], offsets_[i + 1])
-  std::vector<std::int32_t> table_;     // open-addressing hash table of ids; −1 is free; the size is a power of two
-  std::vector<std::int32_t> by_name_;   // special ids, ascending by name
-  std::size_t longest_ = 0;             // bytes of the longest token with a rank
-  std::optional<std::int32_t> bos_, eos_;
+  std::optional<std::int32_t> bos_, eos_, end_of_turn_;
+  bool add_bos_ = false;
+};
+
+// Ids to bytes one by one, as they come: together what decode() gives. The tokenizer must outlive it.
+class TokenDecoder {
+ public:
+  // `continues`: the ids are not the beginning of their text.
+  explicit TokenDecoder(const Tokenizer& tokenizer, bool continues = false)
+      : tokenizer_(tokenizer), strip_(!continues && tokenizer.text_.strip_first_space) {}
+  // What this id adds; valid as long as the tokenizer.
+  std::string_view push(std::int32_t id);
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool strip_;  // the first text is still to come
 };
 
 }  // namespace myriad

@@ -247,7 +247,7 @@ TEST(Tokenizer, SaysWhatIsWrongWithAVocabulary) {
   expect_error(good + "YWI= 256 ", {}, 0, "rank is not a number");
   expect_error(good + "YWI= 255", {}, 0, "an earlier line has the same rank");
   expect_error(good + "YWI= 257", {}, 0, "ranks up to 257");
-  expect_error(good + "YWI= 256\nYWI= 257", {}, 0, "the ranks 256 and 257");
+  expect_error(good + "YWI= 256\nYWI= 257", {}, 0, "twice, as 256 and 257");
   expect_error(good + base64(std::string(Tokenizer::kMaxTokenBytes + 9, 'x')) + " 256", {}, 0, "at most 1024 bytes");
   expect_error(good.substr(good.find('\n') + 1), {}, 0, "ranks up to 255");
 }

@@ -9,8 +9,9 @@ namespace myriad {
 // "15.0.0".
 extern const char* const kUnicodeVersion;
 
-// Bits of a character's class. At most one of the first seven is set: the general category, with all marks (Mn, Mc, Me)
-// and all numbers (Nd, Nl, No) taken together. Space is the property White_Space, Han the property Script=Han.
+// Bits of a character's class. Space is the property White_Space, Han the property Script=Han; of the others at most one
+// is set: the general category, with all marks (Mn, Mc, Me), numbers (Nd, Nl, No), punctuation (Pc … Po) and symbols (Sm,
+// Sc, Sk, So) taken together.
 enum UnicodeClass : std::uint16_t {
   kUnicodeLu = 1,
   kUnicodeLt = 2,
@@ -21,6 +22,8 @@ enum UnicodeClass : std::uint16_t {
   kUnicodeNumber = 64,
   kUnicodeSpace = 128,
   kUnicodeHan = 256,
+  kUnicodePunctuation = 512,
+  kUnicodeSymbol = 1024,
   kUnicodeLetter = kUnicodeLu | kUnicodeLt | kUnicodeLm | kUnicodeLo | kUnicodeLl,
 };
 
