@@ -53,8 +53,8 @@ TEST(Bytes, Parse) {
 }
 
 TEST(AlignedBuffer, AlignedZeroedAndOfItsExactSize) {
-  for (const std::size_t size :
-       {std::size_t{1}, std::size_t{65}, AlignedBuffer::kOwnPages - 1, AlignedBuffer::kOwnPages, std::size_t{1000001}}) {
+  for (const std::size_t size : {std::size_t{1}, std::size_t{65}, AlignedBuffer::kOwnPages - 1,
+                                 AlignedBuffer::kOwnPages, std::size_t{1000001}, (std::size_t{5} << 20) + 123}) {
     auto buffer = AlignedBuffer::allocate(size, "a test");
     ASSERT_TRUE(buffer.has_value());
     EXPECT_EQ(buffer->size(), size);

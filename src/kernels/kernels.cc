@@ -3,9 +3,24 @@
 #include <cstdlib>
 #include <memory>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "kernels/kernels_tables.h"
 
 namespace myriad {
+namespace {
+
+#if defined(__x86_64__)
+// Half precision conversions; clang's builtin has no name for them.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
+}  // namespace
 
 const Kernels* kernels_for(Isa isa) {
   switch (isa) {
@@ -14,14 +29,14 @@ const Kernels* kernels_for(Isa isa) {
 #if defined(__x86_64__)
     // __builtin_cpu_supports also checks that the operating system saves the registers
     case Isa::avx2:
-      if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+      if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
         return &avx2_kernels();
       return nullptr;
     case Isa::avx512:
       if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-          __builtin_cpu_supports("f16c"))
+          has_f16c())
         return &avx512_kernels();
       return nullptr;
 #else

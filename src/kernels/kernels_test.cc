@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/math.h"
 #include "kernels/testing.h"
 
 namespace myriad {
@@ -135,17 +136,17 @@ TEST(ScalarKernels, RopeTurnsPairs) {
     const auto before = draw(random, dims, Values::ordinary);
     std::vector<float> cosines(half), sines(half);
     for (std::size_t i = 0; i < half; ++i) {
-      cosines[i] = std::cos(static_cast<float>(i));
-      sines[i] = std::sin(static_cast<float>(i));
+      cosines[i] = exact_sincos(static_cast<double>(i)).cosine;
+      sines[i] = exact_sincos(static_cast<double>(i)).sine;
     }
     auto x = before;
     scalar_kernels().rope(x.data(), cosines.data(), sines.data(), dims, order);
     for (std::size_t i = 0; i < half; ++i) {
       const std::size_t a = order == RopeOrder::halves ? i : 2 * i,
                         b = order == RopeOrder::halves ? half + i : 2 * i + 1;
-      const double angle = static_cast<double>(i);
-      EXPECT_NEAR(x[a], before[a] * std::cos(angle) - before[b] * std::sin(angle), 1e-6) << i;
-      EXPECT_NEAR(x[b], before[b] * std::cos(angle) + before[a] * std::sin(angle), 1e-6) << i;
+      const double c = cosines[i], sn = sines[i];
+      EXPECT_NEAR(x[a], before[a] * c - before[b] * sn, 1e-6) << i;
+      EXPECT_NEAR(x[b], before[b] * c + before[a] * sn, 1e-6) << i;
     }
   }
 }

@@ -50,8 +50,10 @@ struct Blocks {
   }
 };
 
-// ---- activations: [block][group][token of the block] entries of
+// ---- activations: entries of
 //   q as Dot wants it, f32 scale, for each half of a type of groups of 16 (or once) what kExtra says
+// For few tokens they lie as [block][group][token of the block], for many as [piece of the
+// columns][block][group][token], in the order in which they are read.
 
 template <class Type>
 struct Entry {
@@ -76,6 +78,16 @@ struct Entry {
   }
 };
 
+constexpr std::size_t kGroupPiece = 16;  // groups expanded at a time: whole records, and they stay in the nearest cache
+
+// Which entry is the first of block `b`, group `a`.
+MYRIAD_LANES std::size_t entry_of(const Blocks& blocks, std::size_t groups, std::size_t b, std::size_t a) {
+  if (blocks.few) return blocks.first_room(b) * groups + a * blocks.room_of(b);
+  const std::size_t begin = a / kGroupPiece * kGroupPiece,
+                    in_piece = groups - begin < kGroupPiece ? groups - begin : kGroupPiece;
+  return begin * blocks.tokens + blocks.first_token(b) * in_piece + (a - begin) * blocks.width_of(b);
+}
+
 template <class Type>
 void lay_out(Int8Rows x, std::size_t k, std::size_t tokens, std::size_t group0, std::size_t group1,
              unsigned char* out) {
@@ -83,8 +95,8 @@ void lay_out(Int8Rows x, std::size_t k, std::size_t tokens, std::size_t group0, 
   const std::size_t groups = (k + 31) / 32;
   for (std::size_t b = 0; b < blocks.count; ++b) {
     const std::size_t width = blocks.width_of(b), room = blocks.room_of(b), first = blocks.first_token(b);
-    unsigned char* entry = out + (blocks.first_room(b) * groups + group0 * room) * Entry<Type>::kBytes;
-    for (std::size_t a = group0; a < group1; ++a)
+    for (std::size_t a = group0; a < group1; ++a) {
+      unsigned char* entry = out + entry_of(blocks, groups, b, a) * Entry<Type>::kBytes;
       for (std::size_t t = 0; t < room; ++t, entry += Entry<Type>::kBytes) {
         if (t >= width) {
           __builtin_memset(entry, 0, Entry<Type>::kBytes);
@@ -98,6 +110,7 @@ void lay_out(Int8Rows x, std::size_t k, std::size_t tokens, std::size_t group0, 
         }
         Entry<Type>::put(entry, q, x.scale[(first + t) * groups + a]);
       }
+    }
   }
 }
 
@@ -232,8 +245,6 @@ void few_tokens(const unsigned char* weights, std::size_t groups, std::size_t ti
 
 // ---- many tokens
 
-constexpr std::size_t kGroupPiece = 16;  // groups expanded at a time: whole records, and they stay in the nearest cache
-
 // Expanded groups: codes as Dot wants them, scales, minima or zero points; [group][tile].
 template <class Type>
 struct Expanded {
@@ -335,9 +346,9 @@ void many_tokens(const unsigned char* tile, std::size_t groups, const unsigned c
                    end < groups ? next : ahead - static_cast<std::ptrdiff_t>(begin * G::kStep), w + i * E::kBytes,
                    kTiles * E::kBytes);
     for (std::size_t b = b0; b < b1; ++b) {
-      const std::size_t tokens = blocks.width_of(b), token = blocks.first_token(b);
-      const unsigned char* x = laid_out + (token * groups + begin * tokens) * Entry<Type>::kBytes;
-      expanded_for<Type, kTiles>(tokens)(w, end - begin, x, sums + (token - first) * kTiles * kLanes, begin == 0);
+      const unsigned char* x = laid_out + entry_of(blocks, groups, b, begin) * Entry<Type>::kBytes;
+      expanded_for<Type, kTiles>(blocks.width_of(b))(
+          w, end - begin, x, sums + (blocks.first_token(b) - first) * kTiles * kLanes, begin == 0);
     }
     begin = end;
   } while (begin < groups);

@@ -86,4 +86,30 @@ float exact_rsqrt(float x) {
   return y;
 }
 
+SineCosine exact_sincos(double angle) {
+  using namespace math_constants;
+  if (!(std::fabs(angle) <= 0x1p40)) return {kNaN, kNaN};
+  // angle = n·π/2 + r; adding the shifter leaves n in the low bits of the significand. n·kHalfPi[0] is taken off
+  // without any rounding, what is left of π/2 with roundings that are small even beside the smallest r.
+  const double shifted = angle * kTwoOverPi + 0x1.8p52, n = shifted - 0x1.8p52;
+  double r = std::fma(-n, kHalfPi[0], angle);
+  r = std::fma(-n, kHalfPi[1], r);
+  r = std::fma(-n, kHalfPi[2], r);
+  const double z = r * r;
+  double s = kSine[5], c = kCosine[6];
+  for (int i = 4; i >= 0; --i) s = std::fma(s, z, kSine[i]);
+  for (int i = 5; i >= 0; --i) c = std::fma(c, z, kCosine[i]);
+  const auto sine = static_cast<float>(std::fma(s * z, r, r)), cosine = static_cast<float>(std::fma(c, z, 1.0));
+  switch (std::bit_cast<std::uint64_t>(shifted) & 3U) {
+    case 0:
+      return {sine, cosine};
+    case 1:
+      return {cosine, -sine};
+    case 2:
+      return {-sine, -cosine};
+    default:
+      return {-cosine, sine};
+  }
+}
+
 }  // namespace myriad

@@ -129,6 +129,43 @@ TEST(ExactMath, Rsqrt) {
   EXPECT_TRUE(std::isnan(exact_rsqrt(std::nanf(""))));
 }
 
+TEST(ExactMath, SineAndCosine) {
+  std::uint64_t state = 1;
+  const auto check = [](double angle) {
+    const SineCosine got = exact_sincos(angle);
+#if defined(__x86_64__)  // elsewhere the bits below must do: libm's sine stops emulated processors
+    EXPECT_LT(ulps(got.sine, std::sin(angle)), 0.51) << std::hexfloat << angle;
+    EXPECT_LT(ulps(got.cosine, std::cos(angle)), 0.51) << std::hexfloat << angle;
+#endif
+    EXPECT_NEAR(static_cast<double>(got.sine) * got.sine + static_cast<double>(got.cosine) * got.cosine, 1.0, 1e-6);
+  };
+  for (int i = 0; i < 100000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const double unit = static_cast<double>(static_cast<std::int64_t>(state)) * 0x1p-63;
+    check(std::ldexp(unit, static_cast<int>(state >> 32 & 31) - 10));  // up to 2^21
+  }
+  constexpr double kQuarterTurn = 1.5707963267948966;
+  for (int n = 0; n < 1 << 20; n += 257)  // where one of them is nearly zero
+    for (const double off : {-1e-3, -1e-9, 0.0, 1e-12, 1e-6}) {
+      check(n * kQuarterTurn + off);
+      check(-n * kQuarterTurn + off);
+    }
+  for (int position = 0; position < 1 << 20; position += 997)  // as RoPE asks
+    for (int i = 0; i < 64; i += 7) check(position * std::pow(10000.0, -i / 64.0));
+  EXPECT_EQ(exact_sincos(0.0).sine, 0.0F);
+  EXPECT_EQ(exact_sincos(0.0).cosine, 1.0F);
+  check(0x1p40);
+  EXPECT_TRUE(std::isnan(exact_sincos(0x1.1p40).sine));
+  EXPECT_TRUE(std::isnan(exact_sincos(std::numeric_limits<double>::quiet_NaN()).cosine));
+  std::uint64_t hash = 14695981039346656037u;
+  for (int i = 0; i < 20000; ++i) {
+    const SineCosine v = exact_sincos(i * 53.75 + i * 0x1p-20);
+    hash = (hash ^ std::bit_cast<std::uint32_t>(v.sine)) * 1099511628211u;
+    hash = (hash ^ std::bit_cast<std::uint32_t>(v.cosine)) * 1099511628211u;
+  }
+  EXPECT_EQ(hash, 2767806033867673884u);
+}
+
 // The bits themselves: a change of any of them changes the tokens that old and new nodes compute together.
 TEST(ExactMath, BitsAreFixed) {
   std::uint64_t hash = 14695981039346656037u;

@@ -137,7 +137,7 @@ Result<Value> item_of(const Value& object, const Value& key, const std::string* 
   const bool whole = as_integer(key, index);
   if (const auto* dict = std::get_if<Dict*>(&object)) {
     if (const Value* found = (*dict)->find(key, heap.budget()); found != nullptr) return *found;
-  } else if (const auto* list = std::get_if<List*>(&object); list != nullptr && (*list)->kind != List::Kind::once) {
+  } else if (const auto* list = std::get_if<List*>(&object); list != nullptr && (*list)->has_positions()) {
     const auto count = static_cast<std::int64_t>((*list)->items.size());
     if (whole && index < 0) index += count;
     if (whole && index >= 0 && index < count) return (*list)->items[static_cast<std::size_t>(index)];
@@ -152,7 +152,7 @@ Result<Value> slice_of(const Value& object, const Value& start, const Value& sto
   if (is<Undefined>(object)) return undefined_error(object);
   if (const Text* text = text_of(object)) return slice_of_text(*text, start, stop, step, heap);
   const auto* list = std::get_if<List*>(&object);
-  if (list == nullptr || (*list)->kind == List::Kind::once) {
+  if (list == nullptr || !(*list)->has_positions()) {
     return fail(Code::invalid_argument, "a slice of a value of type {}", type_name(object));
   }
   MYRIAD_TRY(const Bounds bounds, bounds_of(start, stop, step, static_cast<std::int64_t>((*list)->items.size())));

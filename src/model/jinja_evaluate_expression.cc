@@ -179,7 +179,37 @@ Result<Arguments> Evaluator::arguments(const ArgumentList& list) {
     MYRIAD_TRY(Value value, evaluate(*argument));
     given.named.emplace_back(name, std::move(value));
   }
+  if (list.list != nullptr) {
+    MYRIAD_TRY(const Value value, evaluate(*list.list));
+    MYRIAD_TRY(const List* const more, elements(value, heap_));
+    heap_.budget().work(more->items.size() * sizeof(Value));
+    given.positional.insert(given.positional.end(), more->items.begin(), more->items.end());
+  }
+  if (list.dict != nullptr) {
+    MYRIAD_TRY(const Value value, evaluate(*list.dict));
+    MYRIAD_TRY_STATUS(spread(value, given));
+  }
   return given;
+}
+
+Status Evaluator::spread(const Value& value, Arguments& given) {
+  const auto* dict = std::get_if<Dict*>(&value);
+  if (dict == nullptr) return fail(Code::invalid_argument, "'**' before a value of type {}", type_name(value));
+  for (const auto& [key, item] : (*dict)->members()) {
+    const Text* text = text_of(key);
+    if (text == nullptr) return fail(Code::invalid_argument, "'**' before a dict with a key of type {}", type_name(key));
+    const auto known = syntax_.by_name.find(text->bytes());
+    NamePtr name = nullptr;
+    if (known != syntax_.by_name.end()) {
+      name = known->second;
+    } else {
+      heap_.budget().take(text->bytes().size());
+      name = heap_.make(names_, text->bytes());
+    }
+    given.named.emplace_back(name, item);
+    MYRIAD_TRY_STATUS(heap_.budget().status());
+  }
+  return {};
 }
 
 Result<Value> Evaluator::call(const Call& node, Callable* caller) {

@@ -194,22 +194,23 @@ Result<Evaluator::Flow> Evaluator::round(const For& node, Loop* loop) {
 
 Result<Evaluator::Flow> Evaluator::loop(const For& node) {
   MYRIAD_TRY(const List* const list, loop_items(node));
-  if (list->items.empty()) {
-    const Inner inner(*this);
-    return run(node.otherwise);
-  }
   Loop* state = heap_.make(heap_.loops(), Loop{&list->items, 0, loops_});
   ++loops_;
   Result<Flow> flow = Flow::normal;
+  bool completed = false;  // a round, to its end
   // The list can grow while it is walked through.
   for (; state->position < list->items.size() && heap_.budget().step(); ++state->position) {
     flow = round(node, state);
     if (!flow || *flow == Flow::break_loop) break;
+    if (*flow == Flow::normal) completed = true;
   }
   --loops_;
   if (!flow) return flow;
   MYRIAD_TRY_STATUS(heap_.budget().status());
-  return Flow::normal;
+  if (completed || node.otherwise.empty()) return Flow::normal;
+  // `else` is for loops without a round, and in Jinja also for those whose every round was cut short.
+  const Inner inner(*this);
+  return run(node.otherwise);
 }
 
 Result<Evaluator::Flow> Evaluator::set_variable(const Set& node) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,7 @@ class Evaluator {
   Result<Value> filter(const Filter& node);
   Result<Value> test(const TestCall& node);
   Result<Arguments> arguments(const ArgumentList& list);
+  Status spread(const Value& value, Arguments& given);
   Result<Value> optional(const ExpressionPtr& expression);  // None where there is none
   Result<Value> call_macro(const Callable& macro, const Arguments& arguments, Callable* caller);
   Status bind(const MacroNode& macro, const Arguments& arguments, Callable* caller);
@@ -90,6 +92,7 @@ class Evaluator {
   const Syntax& syntax_;
   Heap& heap_;
   std::deque<Scope> scopes_;
+  std::deque<std::string> names_;  // of arguments that the template does not name
   std::vector<Scope*> free_;
   Scope* scope_ = nullptr;
   TextBuilder* out_ = nullptr;

@@ -127,7 +127,9 @@ class Formatter {
         MYRIAD_TRY_STATUS(write(directive, format_.control_at(percent)));
       }
     }
-    const bool left_over = several_ != nullptr ? used_ < several_->items.size() : used_ == 0 && !is<Dict*>(*single_);
+    // What could be asked for members may be left over.
+    const bool scalar = !is<Dict*>(*single_) && !is<List*>(*single_) && !is<Undefined>(*single_);
+    const bool left_over = several_ != nullptr ? used_ < several_->items.size() : used_ == 0 && scalar;
     if (left_over) return fail(Code::invalid_argument, "a format asks for fewer values than are given");
     return std::move(out_).finish();
   }

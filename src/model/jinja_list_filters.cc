@@ -47,28 +47,18 @@ Result<Value> sort_key(const Value& item, const Value* attribute, bool case_sens
   return key;
 }
 
+// The elements' numbers in ascending order. Errors: invalid_argument where two of them have no order.
 Result<std::vector<std::size_t>> sorted_order(const std::vector<Value>& keys, bool reverse, Heap& heap) {
   std::vector<std::size_t> order(keys.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  // The order must be known to exist before the sort, which cannot fail: all keys of one kind, and no lists.
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    double number = 0;
-    const bool orderable = text_of(keys[i]) != nullptr || as_number(keys[i], number);
-    if (!orderable || (text_of(keys[i]) != nullptr) != (text_of(keys[0]) != nullptr)) {
-      if (is<Undefined>(keys[i])) return undefined_error(keys[i]);
-      const bool lists = is<List*>(keys[i]) && is<List*>(keys[0]);
-      return fail(lists ? Code::unsupported : Code::invalid_argument, "an order of values of the types {} and {}",
-                  type_name(keys[0]), type_name(keys[i]));
-    }
-    heap.budget().work((text_of(keys[i]) != nullptr ? text_of(keys[i])->bytes().size() : 0) * 16 + sizeof(Value) * 16);
-  }
-  MYRIAD_TRY_STATUS(heap.budget().status());
-  Budget uncounted;  // the work of the sort is counted above
+  Status status;
   const auto less = [&](std::size_t a, std::size_t b) {
-    if (const Text* x = text_of(keys[a]), *y = text_of(keys[b]); x != nullptr && y != nullptr) {
-      return x->bytes() < y->bytes();
-    }
-    return compare(keys[a], keys[b], uncounted).value_or(0) == -1;
+    if (!status) return false;
+    const auto same = equal(keys[a], keys[b], heap.budget());
+    if (same && *same) return false;
+    const auto found = same ? compare(keys[a], keys[b], heap.budget()) : Result<int>(std::unexpected(same.error()));
+    if (!found) status = std::unexpected(found.error());
+    return found && *found == -1;
   };
   // Equal elements keep their order, also when it is reversed.
   if (reverse) {
@@ -76,6 +66,7 @@ Result<std::vector<std::size_t>> sorted_order(const std::vector<Value>& keys, bo
   } else {
     std::stable_sort(order.begin(), order.end(), less);
   }
+  if (!status) return std::unexpected(status.error());
   return order;
 }
 
@@ -261,8 +252,9 @@ Result<std::string> name_argument(std::string_view whose, const Arguments& argum
 }
 
 Result<Value> map(Heap& heap, const Value& value, const Arguments& arguments) {
-  MYRIAD_TRY(const List* const all, elements(value, heap));
   List* made = heap.list(List::Kind::once);
+  if (!truthy(value)) return made;  // None too
+  MYRIAD_TRY(const List* const all, elements(value, heap));
   if (arguments.positional.empty()) {
     MYRIAD_TRY(const Bound bound, Bound::of("map", arguments, {"attribute", "default"}, 1));
     for (const Value& item : all->items) {
@@ -287,6 +279,8 @@ Result<Value> map(Heap& heap, const Value& value, const Arguments& arguments) {
 
 template <bool Keep, bool ByAttribute>
 Result<Value> select(Heap& heap, const Value& value, const Arguments& arguments) {
+  List* made = heap.list(List::Kind::once);
+  if (!truthy(value)) return made;  // None too
   MYRIAD_TRY(const List* const all, elements(value, heap));
   if (ByAttribute && arguments.positional.empty()) {
     return fail(Code::invalid_argument, "selectattr or rejectattr: the attribute is missing");
@@ -299,7 +293,6 @@ Result<Value> select(Heap& heap, const Value& value, const Arguments& arguments)
     test = find_test(name);
     if (test == nullptr) return fail(Code::unsupported, "the test '{}'", name);
   }
-  List* made = heap.list(List::Kind::once);
   for (const Value& item : all->items) {
     if (!heap.budget().step()) break;
     Value seen = item;

@@ -9,6 +9,9 @@ namespace {
 
 Result<Value> get(Heap& heap, const Value& self, const Arguments& arguments) {
   MYRIAD_TRY(const Bound bound, Bound::of("get", arguments, {"key", "default"}, 1));
+  if (!is_hashable(*bound[0])) {
+    return fail(Code::invalid_argument, "get: a {} cannot be a dict's key", type_name(*bound[0]));
+  }
   const Value* found = std::get<Dict*>(self)->find(*bound[0], heap.budget());
   if (found != nullptr) return *found;
   if (bound[1] != nullptr) return *bound[1];
@@ -19,7 +22,7 @@ enum class View { keys, values, items };
 template <View Wanted>
 Result<Value> view(Heap& heap, const Value& self, const Arguments& arguments) {
   MYRIAD_TRY_STATUS(Bound::none("a view of a dict", arguments));
-  List* made = heap.list();
+  List* made = heap.list(List::Kind::view);
   for (const auto& [key, value] : std::get<Dict*>(self)->members()) {
     if (!heap.budget().step()) break;
     if (Wanted == View::items) {
@@ -170,7 +173,7 @@ Function find_method(const Value& object, std::string_view name, bool& exists) {
     exists = found != nullptr || has(kOtherDict, name);
   } else if (const auto* list = std::get_if<List*>(&object)) {
     const bool tuple = (*list)->kind == List::Kind::tuple;
-    if ((*list)->kind == List::Kind::once) return nullptr;
+    if (!(*list)->has_positions()) return nullptr;
     if (tuple && name != "count" && name != "index") return nullptr;
     found = find_entry(kList, name);
     exists = found != nullptr || has(kOtherList, name);

@@ -144,7 +144,7 @@ Result<Value> repeated(const Value& sequence, std::int64_t times, Heap& heap) {
 
 bool is_sequence(const Value& value) {
   const auto* list = std::get_if<List*>(&value);
-  return text_of(value) != nullptr || (list != nullptr && (*list)->kind != List::Kind::once);
+  return text_of(value) != nullptr || (list != nullptr && (*list)->has_positions());
 }
 
 Result<Value> joined(const Value& a, const Value& b, Heap& heap) {

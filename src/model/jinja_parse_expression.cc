@@ -41,7 +41,7 @@ std::uint32_t deepest(const Expression& part, const ArgumentList& arguments) {
   std::uint32_t depth = part.depth;
   for (const auto& argument : arguments.positional) depth = std::max(depth, argument->depth);
   for (const auto& argument : arguments.named) depth = std::max(depth, argument.second->depth);
-  return depth;
+  return std::max(depth, deepest({arguments.list.get(), arguments.dict.get()}));
 }
 
 std::string without_underscores(std::string_view text) {
@@ -375,15 +375,20 @@ Result<ArgumentList> Parser::arguments() {
       if (is_sign(")")) break;
     }
     if (is_sign("*") || is_sign("**")) {
-      return at(Code::unsupported, token().from, fmt::format("arguments by '{}'", text()));
+      ExpressionPtr& spread = is_sign("*") ? list.list : list.dict;
+      if (spread != nullptr || list.dict != nullptr) return unexpected("an argument of another kind");
+      ++at_;
+      MYRIAD_TRY(spread, expression());
+      continue;
     }
+    if (list.dict != nullptr) return unexpected("no argument after '**'");
     if (token().kind == Kind::name && is_sign("=", 1)) {
       const NamePtr keyword = intern(text());
       at_ += 2;
       MYRIAD_TRY(ExpressionPtr value, expression());
       list.named.emplace_back(keyword, std::move(value));
     } else {
-      if (!list.named.empty()) return unexpected("an argument with a name, as the one before it");
+      if (!list.named.empty() || list.list != nullptr) return unexpected("an argument with a name");
       MYRIAD_TRY(ExpressionPtr value, expression());
       list.positional.push_back(std::move(value));
     }

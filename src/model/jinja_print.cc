@@ -120,7 +120,7 @@ Status append_value(TextBuilder& out, const Value& value, bool quoted, Budget& b
     }
     return {};
   }
-  if (const auto* found = std::get_if<List*>(&value); found != nullptr && (*found)->kind != List::Kind::once) {
+  if (const auto* found = std::get_if<List*>(&value); found != nullptr && (*found)->has_positions()) {
     const List& list = **found;
     const bool tuple = list.kind == List::Kind::tuple;
     out.append(tuple ? "(" : "[", false);
@@ -159,7 +159,7 @@ class JsonWriter {
       string(*text);
       return {};
     }
-    if (const auto* list = std::get_if<List*>(&value); list != nullptr && (*list)->kind != List::Kind::once) {
+    if (const auto* list = std::get_if<List*>(&value); list != nullptr && (*list)->has_positions()) {
       return array((*list)->items, depth);
     }
     if (const auto* dict = std::get_if<Dict*>(&value)) return object(**dict, depth);

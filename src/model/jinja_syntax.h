@@ -26,6 +26,7 @@ using NamePtr = const std::string*;
 struct ArgumentList {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<NamePtr, ExpressionPtr>> named;
+  ExpressionPtr list, dict;  // after `*` and `**`; may be null
 };
 
 // ---- expressions ----

@@ -48,7 +48,7 @@ Result<bool> mapping(Heap&, const Value& value, const Arguments& a) {
 Result<bool> sequence(Heap&, const Value& value, const Arguments& a) {
   const auto* list = std::get_if<List*>(&value);
   return plain(a, is<TextPtr>(value) || is<Dict*>(value) || is<Undefined>(value) ||
-                      (list != nullptr && (*list)->kind != List::Kind::once));
+                      (list != nullptr && (*list)->has_positions()));
 }
 Result<bool> iterable(Heap&, const Value& value, const Arguments& a) {
   return plain(a, is<TextPtr>(value) || is<Dict*>(value) || is<Undefined>(value) || is<List*>(value));

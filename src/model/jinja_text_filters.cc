@@ -67,7 +67,9 @@ Result<Value> default_filter(Heap& heap, const Value& value, const Arguments& ar
 // The first line stays, the others and, if asked for, blank ones are indented.
 Result<Value> indent(Heap& heap, const Value& value, const Arguments& arguments) {
   MYRIAD_TRY(const Bound bound, Bound::of("indent", arguments, {"width", "first", "blank"}));
-  MYRIAD_TRY(const TextPtr text, str(value, heap.budget()));
+  if (is<Undefined>(value)) return undefined_error(value);
+  const Text* text = text_of(value);
+  if (text == nullptr) return fail(Code::invalid_argument, "indent of a value of type {}", type_name(value));
   TextPtr indention;
   if (bound[0] != nullptr && text_of(*bound[0]) != nullptr) {
     MYRIAD_TRY(indention, bound.text(0, nullptr));
@@ -176,6 +178,7 @@ Result<Value> float_filter(Heap& heap, const Value& value, const Arguments& argu
   if (is<Undefined>(value)) return undefined_error(value);
   double real = 0;
   if (as_number(value, real)) return real;
+  if (const auto* big = std::get_if<BigInteger>(&value)) return real_of(*big->digits).value_or(0.0);
   if (const Text* text = text_of(value)) {
     heap.budget().work(text->bytes().size());
     if (const auto parsed = real_of(*text)) return *parsed;
@@ -190,6 +193,7 @@ Result<Value> abs_filter(Heap&, const Value& value, const Arguments& arguments) 
   }
   if (const auto* real = std::get_if<double>(&value)) return no_arguments("abs", arguments, Value(std::abs(*real)));
   if (is<Undefined>(value)) return undefined_error(value);
+  if (is<BigInteger>(value) || whole != 0) return fail(Code::unsupported, "abs of an integer of over 64 bits");
   return fail(Code::invalid_argument, "abs of a value of type {}", type_name(value));
 }
 
@@ -199,6 +203,7 @@ Result<Value> round_filter(Heap&, const Value& value, const Arguments& arguments
   MYRIAD_TRY(const TextPtr method, bound.text(1, nullptr));
   double real = 0;
   if (is<Undefined>(value)) return undefined_error(value);
+  if (is<BigInteger>(value)) return value;
   if (!as_number(value, real)) return fail(Code::invalid_argument, "round of a value of type {}", type_name(value));
   if (precision < 0 || precision > 15) return fail(Code::unsupported, "round: a precision of {}", precision);
   const std::string how = method == nullptr ? "common" : method->bytes();
@@ -206,7 +211,8 @@ Result<Value> round_filter(Heap&, const Value& value, const Arguments& arguments
   if (how == "ceil") return std::ceil(real * scale) / scale;
   if (how == "floor") return std::floor(real * scale) / scale;
   if (how != "common") return fail(Code::invalid_argument, "round: the method is common, ceil or floor, not '{}'", how);
-  if (!is<double>(value)) return value;
+  std::int64_t whole = 0;
+  if (as_integer(value, whole)) return whole;
   if (!std::isfinite(real) || std::abs(real) > 1e22) return real;
   std::array<char, 64> digits{};  // rounds the exact value, a tie to the even neighbour
   const int size = std::snprintf(digits.data(), digits.size(), "%.*f", static_cast<int>(precision), real);

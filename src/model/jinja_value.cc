@@ -42,6 +42,23 @@ bool is_number(const Value& value) {
   return is<bool>(value) || is<std::int64_t>(value) || is<double>(value);
 }
 
+bool is_integer(const Value& value) {
+  return is<bool>(value) || is<std::int64_t>(value) || is<BigInteger>(value);
+}
+
+// Integers of which one at least has more than 64 bits.
+int compare_integers(const Value& a, const Value& b) {
+  const auto digits = [](const Value& value) -> std::string {
+    std::int64_t small = 0;
+    return as_integer(value, small) ? std::to_string(small) : std::get<BigInteger>(value).digits->bytes();
+  };
+  const std::string x = digits(a), y = digits(b);
+  const bool x_negative = x.starts_with('-'), y_negative = y.starts_with('-');
+  if (x_negative != y_negative) return x_negative ? -1 : 1;
+  const int order = x.size() != y.size() ? (x.size() < y.size() ? -1 : 1) : x.compare(y);
+  return order == 0 ? 0 : (order < 0) != x_negative ? -1 : 1;
+}
+
 Status too_deep() {
   return fail(Code::limit, "values are nested deeper than {} levels", kMaxValueDepth);
 }
@@ -212,7 +229,10 @@ std::string_view type_name(const Value& value) {
       return "str";
     case 7: {
       const auto kind = std::get<List*>(value)->kind;
-      return kind == List::Kind::list ? "list" : kind == List::Kind::tuple ? "tuple" : "generator";
+      return kind == List::Kind::list    ? "list"
+             : kind == List::Kind::tuple ? "tuple"
+             : kind == List::Kind::view  ? "dict's view"
+                                         : "generator";
     }
     case 8:
       return "dict";
@@ -231,6 +251,11 @@ std::unexpected<Error> undefined_error(const Value& value) {
     return fail(Code::invalid_argument, "a value that is used here is undefined");
   }
   return fail(Code::invalid_argument, "'{}' is undefined", *undefined->name);
+}
+
+bool is_hashable(const Value& value) {
+  const auto* list = std::get_if<List*>(&value);
+  return !is<Dict*>(value) && (list == nullptr || (*list)->kind != List::Kind::list);
 }
 
 bool truthy(const Value& value) {
@@ -322,9 +347,12 @@ Result<int> compare(const Value& a, const Value& b, Budget& budget, std::size_t 
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }
   if (is_number(a) && is_number(b)) return is_nan(a) || is_nan(b) ? 2 : compare_numbers(a, b);
+  if (is_integer(a) && is_integer(b)) return compare_integers(a, b);
+  if (is<BigInteger>(a) && is<double>(b)) return compare(std::strtod(std::get<BigInteger>(a).digits->bytes().c_str(), nullptr), b, budget, depth);
+  if (is<double>(a) && is<BigInteger>(b)) return compare(a, std::strtod(std::get<BigInteger>(b).digits->bytes().c_str(), nullptr), budget, depth);
   if (is<List*>(a) && is<List*>(b)) {
     const List &x = *std::get<List*>(a), &y = *std::get<List*>(b);
-    if (x.kind == y.kind && x.kind != List::Kind::once) {
+    if (x.kind == y.kind && x.has_positions()) {
       for (std::size_t i = 0; i < std::min(x.items.size(), y.items.size()); ++i) {
         MYRIAD_TRY(const bool same, equal(x.items[i], y.items[i], budget, depth + 1));
         if (!same) return compare(x.items[i], y.items[i], budget, depth + 1);
@@ -346,7 +374,10 @@ Result<bool> contains(const Value& container, const Value& item, Heap& heap) {
     MYRIAD_TRY_STATUS(heap.budget().status());
     return find_bytes(text->bytes(), part->bytes()) != std::string_view::npos;
   }
-  if (const auto* dict = std::get_if<Dict*>(&container)) return (*dict)->find(item, heap.budget()) != nullptr;
+  if (const auto* dict = std::get_if<Dict*>(&container)) {
+    if (!is_hashable(item)) return fail(Code::invalid_argument, "a {} cannot be a dict's key", type_name(item));
+    return (*dict)->find(item, heap.budget()) != nullptr;
+  }
   MYRIAD_TRY(const List* const list, elements(container, heap));
   for (const Value& candidate : list->items) {
     MYRIAD_TRY(const bool same, equal(candidate, item, heap.budget()));

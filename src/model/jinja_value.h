@@ -44,10 +44,12 @@ struct List {
   enum class Kind {
     list,
     tuple,
+    view,  // of a dict: has a length, but no positions
     once,  // what map, select and the like give: it can be walked through once, and has no length
   };
   Kind kind = Kind::list;
   std::vector<Value> items;
+  [[nodiscard]] bool has_positions() const { return kind == Kind::list || kind == Kind::tuple; }
 };
 
 // Members in the order in which they came.
@@ -158,6 +160,8 @@ std::string_view type_name(const Value& value);
 // Errors: invalid_argument, "'x' is undefined".
 std::unexpected<Error> undefined_error(const Value& value);
 
+// Whether Python can use it as a dict's key.
+bool is_hashable(const Value& value);
 bool truthy(const Value& value);
 // An int64, of an integer or a boolean.
 bool as_integer(const Value& value, std::int64_t& out);

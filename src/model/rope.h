@@ -30,13 +30,6 @@ std::vector<float> rope_frequencies(const RopeSettings& settings);
 // YaRN's factor on cosine and sine: 0.1·multiplier·ln(factor) + 1, or 1 when nothing is stretched.
 float yarn_magnitude(double factor, double multiplier = 1);
 
-// Sine and cosine of an angle in radians, |angle| < 2^30, from additions and fma in double alone, so that they are the
-// same on every machine; each is within 1e-15 and then rounded to f32.
-struct SineCosine {
-  float sine, cosine;
-};
-SineCosine exact_sine_cosine(double angle);
-
 // The turn of one position, for all heads: made once, applied to many.
 class Rotation {
  public:
