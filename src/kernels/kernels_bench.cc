@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -220,6 +221,65 @@ void many(const Kernels& kernels, DType t, std::span<std::byte> memory, std::siz
   std::fflush(stdout);
 }
 
+// Runs `once` on one piece of memory after the other, with a reader between, and prints bytes a second of both.
+void against_reader(const char* what, std::span<std::byte> memory, std::size_t piece, double bytes_moved,
+                    const std::function<void(std::byte*)>& once) {
+  std::vector<double> speeds, reads;
+  const std::size_t together = std::max<std::size_t>(1, (std::size_t{4} << 20) / piece) * piece;
+  for (std::size_t at = 0; at + 2 * together <= memory.size(); at += 2 * together) {
+    const double t0 = processor_seconds();
+    for (std::size_t i = 0; i < together; i += piece) once(memory.data() + at + i);
+    const double t1 = processor_seconds();
+    read_bytes(memory.data() + at + together, together);
+    const double t2 = processor_seconds();
+    speeds.push_back(bytes_moved * static_cast<double>(together / piece) / (t1 - t0) / 1e9);
+    reads.push_back(static_cast<double>(together) / (t2 - t1) / 1e9);
+  }
+  std::printf("%-34s %6.2f GB/s, reader %6.2f: %5.1f %%   (98th percentiles %6.2f, %6.2f: %5.1f %%)\n", what,
+              median(speeds), median(reads), 100 * median(speeds) / median(reads), best(speeds), best(reads),
+              100 * best(speeds) / best(reads));
+}
+
+// One step of KDA over heads of 128 x 128 (bytes read and written), and attention of grouped queries over caches of
+// 1,024 positions and heads of 128.
+void state_and_caches(const Kernels& kernels, std::span<std::byte> memory) {
+  std::memset(memory.data(), 0, memory.size());
+  constexpr std::size_t kDim = 128, kState = kDim * kDim * sizeof(float);
+  const std::vector<float> v(kDim, 0.01F), decay(kDim, 0.9F);
+  std::vector<float> out(kDim);
+  against_reader("KDA step", memory, kState, 2.0 * kState, [&](std::byte* at) {
+    kernels.kda_step(reinterpret_cast<float*>(at), kDim, kDim, v.data(), v.data(), decay.data(), 0.5F, v.data(),
+                     out.data());
+  });
+  for (const auto& [type, bytes, name] : {std::tuple{CacheType::f32, 4, "f32"}, std::tuple{CacheType::bf16, 2, "bf16"},
+                                          std::tuple{CacheType::f16, 2, "f16"}, std::tuple{CacheType::i8, 1, "i8"}})
+    for (const std::size_t queries : {1u, 4u, 8u, 32u}) {
+      const std::size_t rows = kAttentionKeys * kDim * static_cast<std::size_t>(bytes);
+      const std::vector<float> q(queries * kDim, 0.1F), scales(kAttentionKeys * kDim / 32, 0.01F);
+      const std::vector<std::uint32_t> counts(queries, kAttentionKeys);
+      std::vector<float> scratch(queries * kAttentionKeys), max(queries), sum(queries), acc(queries * kDim);
+      const std::string what = std::string("attention, ") + name + ", " + std::to_string(queries) + " queries";
+      against_reader(what.c_str(), memory.first(memory.size() / 4), 2 * rows, 2.0 * static_cast<double>(rows),
+                     [&](std::byte* at) {
+                       kernels.attention({.queries = q.data(),
+                                          .query_ld = kDim,
+                                          .query_count = queries,
+                                          .counts = counts.data(),
+                                          .type = type,
+                                          .keys = {at, kDim, scales.data(), kDim / 32},
+                                          .values = {at + rows, kDim, scales.data(), kDim / 32},
+                                          .key_dims = kDim,
+                                          .value_dims = kDim,
+                                          .scale = 0.1F,
+                                          .scratch = scratch.data(),
+                                          .max = max.data(),
+                                          .sum = sum.data(),
+                                          .acc = acc.data(),
+                                          .acc_ld = kDim});
+                     });
+    }
+}
+
 int run(const Options& o) {
   if (!o.isa.empty()) ::setenv("MYRIAD_ISA", o.isa.c_str(), 1);
   const auto kernels = choose_kernels();
@@ -234,6 +294,7 @@ int run(const Options& o) {
   }
   std::printf("%s, %zu threads, %zu MiB of weights, k %zu\n", std::string((*kernels)->name).c_str(), o.threads, o.mib,
               o.k);
+  if (o.type.empty() || o.type == "state") state_and_caches(**kernels, buffer->bytes());
   for (const DType t : kAllTypes) {
     if (!o.type.empty() && o.type != dtype_name(t)) continue;
     if (o.mib > 0) stream(**kernels, t, buffer->bytes(), o);

@@ -132,6 +132,7 @@ std::int32_t TokenTable::longest_name(const NameIndex& index, std::string_view t
     if (n == text.size()) break;
     const auto wanted = static_cast<unsigned char>(text[n]);
     const auto byte = [&](std::int32_t id) { return static_cast<unsigned char>(bytes(id)[n]); };
+    if (low != high && byte(*low) == wanted && byte(*(high - 1)) == wanted) continue;  // all of them
     low = std::partition_point(low, high, [&](std::int32_t id) { return byte(id) < wanted; });
     high = std::partition_point(low, high, [&](std::int32_t id) { return byte(id) == wanted; });
   }

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "model/normalization.h"
+#include "model/utf8_stream.h"
 
 namespace myriad {
 namespace {
@@ -34,7 +35,13 @@ Result<std::string> read_file(const std::filesystem::path& path, std::size_t lim
   return text;
 }
 
-// Names of tokens that end a turn or a text, in the families of docs/formats.md.
+// Whether no well-formed UTF-8 has the byte.
+bool is_never_utf8(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte == 0xC0 || byte == 0xC1 || byte >= 0xF5;
+}
+
+// Names of tokens that end a turn or a text, in the families of docs/tokenizers.md.
 constexpr std::array<std::string_view, 10> kEndNames{
     "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>",     "<|endoftext|>",
     "</s>",       "[EOS]",      "[EOT]",           "<|end_of_msg|>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>"};
@@ -82,12 +89,14 @@ Status Tokenizer::pad_to(std::int32_t vocab_size, std::string_view file) {
   return {};
 }
 
-Status Tokenizer::index_bytes(std::string_view file) {
+Status Tokenizer::index_bytes(std::string_view file, bool all) {
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
     const std::int32_t id = table_.find(std::string_view(&c, 1));
-    if (id < 0) {
-      return fail(Code::corrupt, "{} has {} tokens but none for the single byte 0x{:02X}: all 256 are needed", file,
+    if (id < 0 && !all && is_never_utf8(c)) {
+      text_.lacks_bytes = true;
+    } else if (id < 0) {
+      return fail(Code::corrupt, "{} has {} tokens but none for the single byte 0x{:02X}, which is needed", file,
                   table_.size(), byte);
     }
     rules_.bytes[static_cast<std::size_t>(byte)] = id;
@@ -164,6 +173,7 @@ class Tokenizer::Encoder {
       scratch_ = normalized_nfc(text);
       text = scratch_;
     }
+    if (t_.text_.lacks_bytes) text = with_known_bytes(text);
     if (!t_.text_.user_defined_inside || !t_.table_.has_user_defined()) {
       pieces(text);
       return;
@@ -182,6 +192,21 @@ class Tokenizer::Encoder {
       plain = at;
     }
     pieces(text.substr(plain));
+  }
+
+  std::string_view with_known_bytes(std::string_view text) {
+    const auto lacks = [this](char c) { return t_.rules_.bytes[static_cast<unsigned char>(c)] < 0; };
+    if (std::none_of(text.begin(), text.end(), lacks)) return text;
+    std::string known;
+    for (const char c : text) {
+      if (lacks(c)) {
+        append_utf8(known, 0xFFFD);
+      } else {
+        known.push_back(c);
+      }
+    }
+    scratch_ = std::move(known);
+    return scratch_;
   }
 
   // The text with the prefix and with spaces for ▁.

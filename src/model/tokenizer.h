@@ -57,10 +57,13 @@ class Tokenizer {
                                                std::int32_t vocab_size = 0);
   static Result<Tokenizer> from_sentencepiece(std::string_view model, std::string_view config_json = {},
                                               std::int32_t vocab_size = 0);
-  // The vocabulary of a GGUF file; behaves as llama.cpp does with it, but for what docs/formats.md says.
+  // The vocabulary of a GGUF file; behaves as llama.cpp does with it, but for what docs/tokenizers.md says.
   static Result<Tokenizer> from_gguf(const GgufVocabulary& vocabulary);
 
-  // Ids of any bytes, as plain text: the name of a special token gives the ids of its letters.
+  // Ids of any bytes, as plain text: the name of a special token gives the ids of its letters. decode() gives the text
+  // back, but for what the model's own files do to it: normalization (Qwen), ▁ read as a space (SentencePiece), and
+  // U+FFFD for 0xC0, 0xC1 and 0xF5 to 0xFF, which UTF-8 never has, where the vocabulary has no token for them (older
+  // DeepSeek).
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view bytes) const;
   // The same, but names of special tokens become those tokens. Only for text that no user wrote.
   [[nodiscard]] std::vector<std::int32_t> encode_with_specials(std::string_view bytes) const;
@@ -117,6 +120,7 @@ class Tokenizer {
     enum class Prefix : std::uint8_t { none, first, each };
     bool kimi_cuts = false;            // very long texts are cut first (LongTextCutter)
     bool nfc = false;                  // normalization form C
+    bool lacks_bytes = false;          // bytes that have no token are read as U+FFFD
     bool sentencepiece = false;        // ▁ is a space
     bool user_defined_inside = false;  // user-defined names are looked for after the space prefix was added
     Prefix prefix = Prefix::none;      // a space before the text, or before the text behind each name as well
@@ -130,8 +134,8 @@ class Tokenizer {
   Status read_pieces(const SentencePieceFile& file, const TokenizerConfig& config, std::int32_t vocab_size);
   // Nameless special ids up to the model's vocabulary.
   Status pad_to(std::int32_t vocab_size, std::string_view file);
-  // The tokens of single bytes, all of which must be there.
-  Status index_bytes(std::string_view file);
+  // The tokens of single bytes, which must be there; without `all` the bytes that UTF-8 never has may lack one.
+  Status index_bytes(std::string_view file, bool all);
   // SentencePiece text may be cut at spaces if no token has a space behind another character.
   void cut_at_spaces_if_possible();
 

@@ -77,7 +77,7 @@ Result<Tokenizer> Tokenizer::from_gguf(const GgufVocabulary& vocabulary) {
                   shown_token(vocabulary.pre));
     }
     t.pretokenizer_ = *pretokenizer;
-    MYRIAD_TRY_STATUS(t.index_bytes("tokenizer.ggml.tokens"));
+    MYRIAD_TRY_STATUS(t.index_bytes("tokenizer.ggml.tokens", false));
     if (vocabulary.pre == "kimi-k2") {
       t.rules_.whole_pieces = true;
       t.text_.kimi_cuts = true;

@@ -1,5 +1,5 @@
 // Vocabularies in Hugging Face's tokenizer.json. What a file may say is a small language (normalizers, pre-tokenizers,
-// decoders in sequences); supported is what the families of docs/formats.md say in it, the rest is refused by its name.
+// decoders in sequences); supported is what the families of docs/tokenizers.md say in it, the rest is refused by its name.
 #include <algorithm>
 #include <unordered_map>
 
@@ -107,7 +107,7 @@ struct Tokenizer::JsonLoader {
     }));
     if (!byte_level && !decodes) return fail(Code::unsupported, "it has no decoder");
     MYRIAD_TRY_STATUS(read_tokens(vocab_size));
-    if (byte_level) MYRIAD_TRY_STATUS(t.index_bytes("model.vocab"));
+    if (byte_level) MYRIAD_TRY_STATUS(t.index_bytes("model.vocab", false));
     MYRIAD_TRY_STATUS(read_unknown());
     MYRIAD_TRY_STATUS(read_merges());
     if (!byte_level) t.cut_at_spaces_if_possible();

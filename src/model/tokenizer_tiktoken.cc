@@ -55,7 +55,7 @@ Result<Tokenizer> Tokenizer::parse(std::string_view tiktoken, std::string_view c
   MYRIAD_TRY(const TokenizerConfig config, parse_tokenizer_config(config_json));
   MYRIAD_TRY_STATUS(tokenizer.read_specials(config, vocab_size));
   MYRIAD_TRY_STATUS(tokenizer.table_.build_index());
-  MYRIAD_TRY_STATUS(tokenizer.index_bytes("tiktoken.model"));
+  MYRIAD_TRY_STATUS(tokenizer.index_bytes("tiktoken.model", true));
   tokenizer.pretokenizer_ = {kimi_piece};
   tokenizer.text_.kimi_cuts = true;
   tokenizer.rules_.whole_pieces = true;
