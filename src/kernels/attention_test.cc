@@ -102,7 +102,10 @@ Case draw_case(Random& random, int round) {
   const bool shared = round % 2 == 1;
   if (round == 1) count = 70, dims = 576;
   const std::size_t value_dims = round == 1 ? 512 : shared ? random.between(1, dims) : random.between(1, 160);
-  const std::size_t n = round == 0 ? 2 : random.between(1, 11), query_ld = dims + random.below(4);
+  const std::size_t n = round == 0       ? 2
+                        : round % 4 == 3 ? random.between(8, 33)
+                                         : random.between(1, 11),
+                    query_ld = dims + random.below(4);
   const Values kind = round % 5 == 4 ? Values::tiny : Values::ordinary;
   Case c{draw(random, (n - 1) * query_ld + dims, Values::ordinary),
          query_ld,

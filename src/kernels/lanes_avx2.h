@@ -24,8 +24,9 @@ constexpr int kTileBlock = 1;  // float products
 constexpr int kTokenBlock = 4;
 constexpr int kIntTiles = 1;  // integer products of many tokens
 constexpr int kIntTokens = 3;
-constexpr int kDirectTokens = 3;  // integer products of few tokens, on tiles as they lie
-constexpr int kQueryBlock = 1;    // attention
+constexpr int kDirectTokens = 3;   // integer products of few tokens, on tiles as they lie
+constexpr int kQueryBlock = 1;     // attention
+constexpr int kTurnedQueries = 2;  // with keys in lanes
 constexpr int kValueBlock = 4;
 constexpr int kStateBlock = 2;  // KDA
 
@@ -260,6 +261,39 @@ MYRIAD_LANES void trees(const F (&v)[4], float* out) {
   const __m256 one = _mm256_add_ps(_mm256_shuffle_ps(two, two, 0x88), _mm256_shuffle_ps(two, two, 0xdd));
   // a c … | b d …
   _mm_storeu_ps(out, _mm_unpacklo_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1)));
+}
+
+MYRIAD_LANES void transpose_eight(__m256 (&v)[8]) {
+  __m256 a[8], c[8];
+  for (int i = 0; i < 8; i += 2) {
+    a[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+    a[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    c[i] = _mm256_shuffle_ps(a[i], a[i + 2], 0x44);
+    c[i + 1] = _mm256_shuffle_ps(a[i], a[i + 2], 0xee);
+    c[i + 2] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0x44);
+    c[i + 3] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0xee);
+  }
+  for (int i = 0; i < 4; ++i) {
+    v[i] = _mm256_permute2f128_ps(c[i], c[i + 4], 0x20);
+    v[i + 4] = _mm256_permute2f128_ps(c[i], c[i + 4], 0x31);
+  }
+}
+
+// Rows become columns.
+MYRIAD_LANES void transpose(F (&v)[16]) {
+  __m256 quarter[2][2][8];
+  for (int rows = 0; rows < 2; ++rows) {
+    for (int i = 0; i < 8; ++i) {
+      quarter[rows][0][i] = v[8 * rows + i].lo;
+      quarter[rows][1][i] = v[8 * rows + i].hi;
+    }
+    transpose_eight(quarter[rows][0]);
+    transpose_eight(quarter[rows][1]);
+  }
+  for (int columns = 0; columns < 2; ++columns)
+    for (int i = 0; i < 8; ++i) v[8 * columns + i] = {quarter[0][columns][i], quarter[1][columns][i]};
 }
 
 // ---- integer dot products: sums over quads of codes times four activations

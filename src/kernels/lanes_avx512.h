@@ -20,8 +20,9 @@ constexpr int kTileBlock = 2;  // float products
 constexpr int kTokenBlock = 8;
 constexpr int kIntTiles = 2;  // integer products of many tokens
 constexpr int kIntTokens = 6;
-constexpr int kDirectTokens = 8;  // integer products of few tokens, on tiles as they lie
-constexpr int kQueryBlock = 4;    // attention
+constexpr int kDirectTokens = 8;   // integer products of few tokens, on tiles as they lie
+constexpr int kQueryBlock = 4;     // attention
+constexpr int kTurnedQueries = 4;  // with keys in lanes
 constexpr int kValueBlock = 4;
 constexpr int kStateBlock = 4;  // KDA
 
@@ -216,6 +217,30 @@ MYRIAD_LANES void trees(const F (&v)[4], float* out) {
   const F one = _mm512_add_ps(two, _mm512_permute_ps(two, 0x55));
   const I order = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
   _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(order, one)));
+}
+
+// Rows become columns.
+MYRIAD_LANES void transpose(F (&v)[16]) {
+  F a[16], c[16];
+  for (int i = 0; i < 16; i += 2) {
+    a[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
+    a[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {  // each quarter a 4x4 transposition
+    c[i] = _mm512_shuffle_ps(a[i], a[i + 2], 0x44);
+    c[i + 1] = _mm512_shuffle_ps(a[i], a[i + 2], 0xee);
+    c[i + 2] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0x44);
+    c[i + 3] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0xee);
+  }
+  for (int i = 0; i < 4; ++i) {  // column i of each quarter: quarters of rows 0–3, 4–7, 8–11, 12–15 side by side
+    const F low = _mm512_shuffle_f32x4(c[i], c[i + 4], 0x44), high = _mm512_shuffle_f32x4(c[i], c[i + 4], 0xee);
+    const F low2 = _mm512_shuffle_f32x4(c[i + 8], c[i + 12], 0x44),
+            high2 = _mm512_shuffle_f32x4(c[i + 8], c[i + 12], 0xee);
+    v[i] = _mm512_shuffle_f32x4(low, low2, 0x88);
+    v[i + 4] = _mm512_shuffle_f32x4(low, low2, 0xdd);
+    v[i + 8] = _mm512_shuffle_f32x4(high, high2, 0x88);
+    v[i + 12] = _mm512_shuffle_f32x4(high, high2, 0xdd);
+  }
 }
 
 // ---- integer dot products: sums over quads of codes times four activations
