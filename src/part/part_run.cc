@@ -14,7 +14,7 @@ namespace myriad {
 namespace {
 
 constexpr std::size_t kTileGrain = 4;      // tiles a thread takes at least
-constexpr std::size_t kGroupGrain = 1024;  // groups of activations likewise
+constexpr std::size_t kGroupGrain = 4096;  // groups of activations, of all rows together, likewise
 
 }  // namespace
 
@@ -48,7 +48,7 @@ Activation PartRunner::product(const MatrixView& m, const Activation& given, std
   if (x.form == Form::i8) {
     // The activations are brought into the order in which the kernels read them, once for all tiles.
     const auto laid_out = std::make_unique_for_overwrite<std::byte[]>(kernels_.laid_out_bytes(m.dtype, m.k, x.rows));
-    pool_.parallel(x.groups(), kGroupGrain, [&](std::size_t begin, std::size_t end) {
+    pool_.parallel(x.groups(), kGroupGrain / x.rows + 1, [&](std::size_t begin, std::size_t end) {
       kernels_.lay_out_i8(m.dtype, {x.q.data(), x.scales.data()}, m.k, x.rows, begin, end, laid_out.get());
     });
     pool_.parallel(tiles, kTileGrain, [&](std::size_t begin, std::size_t end) {
