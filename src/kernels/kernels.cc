@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <memory>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(MYRIAD_SCALAR_ONLY)
 #include <cpuid.h>
 #endif
 
@@ -12,7 +12,7 @@
 namespace myriad {
 namespace {
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(MYRIAD_SCALAR_ONLY)
 // Half precision conversions; clang's builtin has no name for them.
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -26,7 +26,7 @@ const Kernels* kernels_for(Isa isa) {
   switch (isa) {
     case Isa::scalar:
       return &scalar_kernels();
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(MYRIAD_SCALAR_ONLY)
     // __builtin_cpu_supports also checks that the operating system saves the registers
     case Isa::avx2:
       if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
