@@ -275,7 +275,7 @@ std::vector<std::int32_t> Tokenizer::encode_spans(std::span<const Span> spans) c
 
 std::vector<std::int32_t> Tokenizer::encode_prompt(std::string_view bytes) const {
   std::vector<std::int32_t> ids = encode(bytes);
-  if (add_bos_) ids.insert(ids.begin(), *bos_);
+  if (add_bos_ && bos_) ids.insert(ids.begin(), *bos_);
   return ids;
 }
 

@@ -198,7 +198,7 @@ Result<TokenizerJson> read_tokenizer_json(std::string_view json) {
   TokenizerJson out;
   Reader reader(out);
   const bool read = Json::sax_parse(json.begin(), json.end(), &reader);
-  if (reader.error()) return std::unexpected(*reader.error());
+  if (const auto& error = reader.error(); error.has_value()) return std::unexpected(error.value());
   if (!read) return fail(Code::corrupt, "it is not JSON");
   if (!out.rest.is_object()) return fail(Code::corrupt, "it is not a JSON object");
   return out;
