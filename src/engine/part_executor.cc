@@ -109,34 +109,54 @@ Result<Activation> PartExecutor::attend(Entry& entry, std::span<const Activation
   return out;
 }
 
-Result<Activation> PartExecutor::run(std::uint32_t index, std::span<const Activation* const> inputs,
-                                     std::span<const std::uint16_t> rows, HeadWant want,
-                                     std::span<const SequenceRows> sequences, std::span<const std::int32_t> tokens) {
-  const auto it = parts_.find(index);
-  if (it == parts_.end()) return fail(Code::not_found, "part {} of the plan is not held here", index);
-  Entry& entry = *it->second;
-  Result<Activation> out = [&]() -> Result<Activation> {
-    switch (entry.part.op().kind) {
-      case OpKind::embed: {
-        std::vector<std::int32_t> chosen;
-        for (const auto r : rows) {
-          if (r >= tokens.size()) return fail(Code::invalid_argument, "row {} of {} tokens", r, tokens.size());
-          chosen.push_back(tokens[r]);
-        }
-        return runner_.embed(entry.part, rows.empty() ? tokens : std::span<const std::int32_t>(chosen));
-      }
-      case OpKind::kda_heads:
-      case OpKind::mla_heads:
-      case OpKind::gqa_heads:
-        return attend(entry, inputs, sequences);
-      case OpKind::lead:
-        return fail(Code::invalid_argument, "a lead's vectors cannot be called");
-      default:
-        return runner_.run(entry.part, inputs, rows, want == HeadWant::candidates);
+Result<Activation> PartExecutor::embed(const Entry& entry, const Item& item,
+                                       std::span<const std::int32_t> tokens) const {
+  if (item.rows.empty()) return runner_.embed(entry.part, tokens);
+  std::vector<std::int32_t> chosen;
+  for (const auto r : item.rows) {
+    if (r >= tokens.size()) return fail(Code::invalid_argument, "row {} of {} tokens", r, tokens.size());
+    chosen.push_back(tokens[r]);
+  }
+  return runner_.embed(entry.part, chosen);
+}
+
+Status PartExecutor::run(std::span<const Item> items, std::span<const SequenceRows> sequences,
+                         std::span<const std::int32_t> tokens,
+                         const std::function<void(std::size_t, Activation)>& take) {
+  const auto named = [](Error e, const Entry& entry) {
+    if (e.part.empty()) e.part = entry.part.spec().name();
+    return std::unexpected(std::move(e));
+  };
+  std::vector<PartCall> together;  // parts without state
+  std::vector<std::size_t> item_of;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const Item& item = items[i];
+    const auto it = parts_.find(item.part);
+    if (it == parts_.end()) return fail(Code::not_found, "part {} of the plan is not held here", item.part);
+    Entry& entry = *it->second;
+    const OpKind kind = entry.part.op().kind;
+    if (kind == OpKind::lead)
+      return named(Error{Code::invalid_argument, "a lead's vectors cannot be called", {}, {}}, entry);
+    if (kind == OpKind::embed || has_state(kind)) {
+      auto out = kind == OpKind::embed ? embed(entry, item, tokens) : attend(entry, item.inputs, sequences);
+      if (!out) return named(std::move(out).error(), entry);
+      take(i, std::move(*out));
+    } else {
+      together.push_back({&entry.part, item.inputs, item.rows, item.want == HeadWant::candidates});
+      item_of.push_back(i);
     }
-  }();
-  if (!out && out.error().part.empty()) out.error().part = entry.part.spec().name();
-  return out;
+  }
+  return runner_.run(together, [&](std::size_t i, Activation out) { take(item_of[i], std::move(out)); });
+}
+
+std::uint64_t PartExecutor::answer_row_bytes(const Part& part, HeadWant want) const {
+  const Operator& op = part.op();
+  const std::uint32_t units = part.spec().units();
+  if (op.kind == OpKind::head && want == HeadWant::candidates)
+    return std::uint64_t{(units + kVocabularyBlock - 1) / kVocabularyBlock} * kPackedCandidates * sizeof(float);
+  const std::uint64_t values = op.kind == OpKind::embed ? op.output.width : std::uint64_t{units} * op.output_per_unit;
+  const bool halved = op.kind != OpKind::head && op.output.form[static_cast<int>(profile_)] == Form::bf16;
+  return values * (halved ? 2 : 4);
 }
 
 Result<CallReply> PartExecutor::execute(const Call& call) {
@@ -147,21 +167,28 @@ Result<CallReply> PartExecutor::execute(const Call& call) {
   if (call.tokens.size() > budget_.step_rows) return too_many(call.tokens.size());
   for (const auto& t : call.tensors)
     if (t.rows > budget_.step_rows) return too_many(t.rows);
+  std::vector<std::vector<const Activation*>> inputs(call.items.size());
+  std::vector<Item> items;
   std::uint64_t answer_bytes = 0;
   for (const auto& item : call.items) {
-    std::vector<const Activation*> inputs;
+    auto& in = inputs[items.size()];
     for (const auto i : item.inputs) {
       if (i >= call.tensors.size())
         return fail(Code::invalid_argument, "an item names tensor {} of {}", i, call.tensors.size());
-      inputs.push_back(&call.tensors[i]);
+      in.push_back(&call.tensors[i]);
     }
-    MYRIAD_TRY(Activation out, run(item.part, inputs, item.rows, item.want, call.sequences, call.tokens));
-    answer_bytes += out.values.size() * (out.form == Form::f32 ? 4 : 2);
+    if (const Part* part = find(item.part)) {
+      const std::size_t rows = !item.rows.empty() ? item.rows.size() : !in.empty() ? in[0]->rows : call.tokens.size();
+      answer_bytes += rows * answer_row_bytes(*part, item.want);
+    }
     if (answer_bytes > kMaxFrameBytes)
       return fail(Code::limit, "the answer to a call of {} items has more than {} bytes", call.items.size(),
                   kMaxFrameBytes);
-    reply.tensors.push_back(std::move(out));
+    items.push_back({item.part, in, item.rows, item.want});
   }
+  reply.tensors.resize(items.size());
+  MYRIAD_TRY_STATUS(run(items, call.sequences, call.tokens,
+                        [&](std::size_t i, Activation out) { reply.tensors[i] = std::move(out); }));
   return reply;
 }
 

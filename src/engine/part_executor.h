@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,12 +40,18 @@ class PartExecutor {
   [[nodiscard]] std::uint64_t part_bytes() const { return part_bytes_; }
   [[nodiscard]] std::uint64_t state_bytes() const { return state_bytes_; }
 
-  // One item of a round on part `index`. Errors name the part: not_found (no such part here, or no such sequence),
-  // busy (no room for another sequence), limit (nor for another position), stale (a position other than the next, or a
-  // released sequence), and those of PartRunner.
-  Result<Activation> run(std::uint32_t index, std::span<const Activation* const> inputs,
-                         std::span<const std::uint16_t> rows, HeadWant want, std::span<const SequenceRows> sequences,
-                         std::span<const std::int32_t> tokens);
+  // Items of a round; take(i, output) once for each. Errors name the part: not_found (no such part here, or no such
+  // sequence), busy (no room for another sequence), limit (nor for another position), stale (a position other than the
+  // next, or a released sequence), and those of PartRunner; then some items may not have been taken.
+  struct Item {
+    std::uint32_t part;  // its index in the plan
+    std::span<const Activation* const> inputs;
+    std::span<const std::uint16_t> rows;  // of the inputs (for embed: of the tokens); empty: all
+    HeadWant want;
+  };
+  Status run(std::span<const Item> items, std::span<const SequenceRows> sequences, std::span<const std::int32_t> tokens,
+             const std::function<void(std::size_t, Activation)>& take);
+  [[nodiscard]] ThreadPool& pool() const { return runner_.pool(); }
   // The present time, for reclaiming slots; before each call or step.
   void set_time(Nanos now) { now_ = now; }
   // A helper's whole call. Errors besides: limit, when it has more rows than a step or its answer would not fit a
@@ -62,6 +69,9 @@ class PartExecutor {
     std::uint64_t slot_bytes = 0;
     std::vector<std::uint32_t> next;  // next position by slot
   };
+  [[nodiscard]] std::uint64_t answer_row_bytes(const Part& part, HeadWant want) const;  // in a frame
+  [[nodiscard]] Result<Activation> embed(const Entry& entry, const Item& item,
+                                         std::span<const std::int32_t> tokens) const;
   Result<Activation> attend(Entry& entry, std::span<const Activation* const> inputs,
                             std::span<const SequenceRows> sequences);
   // The slot of a sequence; takes a free one if this is its first position.

@@ -22,7 +22,10 @@ class Executor : public testing::Test {
     const Activation x(Form::f32, 1, model_.graph.config().hidden);
     const Activation* inputs[] = {&x};
     const SequenceRows rows[] = {{{sequence}, position, 1}};
-    return parts_.run(0, inputs, {}, HeadWant::logits, rows, {});
+    const PartExecutor::Item item{0, inputs, {}, HeadWant::logits};
+    Activation out;
+    MYRIAD_TRY_STATUS(parts_.run({&item, 1}, rows, {}, [&](std::size_t, Activation y) { out = std::move(y); }));
+    return out;
   }
 
   TestModel model_ = TestModel::open(test_model("random-k3"));

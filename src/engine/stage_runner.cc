@@ -68,7 +68,7 @@ struct ActiveStep final : OperatorRunner {
 
   ActiveStep(StageRunner::Impl& o, std::uint64_t t, Step s);
   bool start(Round& r, std::coroutine_handle<> h) override;
-  Status place(OperatorCall& call, const Item& item, const Activation& values) const;
+  Status place(OperatorCall& call, const Item& item, Activation values) const;
   Task run();
 };
 
@@ -101,7 +101,8 @@ struct StageRunner::Impl {
 };
 
 ActiveStep::ActiveStep(StageRunner::Impl& o, std::uint64_t t, Step s)
-    : owner(o), ticket(t), step(std::move(s)), context{o.graph, o.assign.profile, o.kernels, *this, o.parts.leads()} {
+    : owner(o), ticket(t), step(std::move(s)), context{o.graph, o.assign.profile, o.kernels, o.parts.pool(),
+                                                       *this,   o.parts.leads()} {
   for (const auto& seq : step.sequences) row_count += seq.rows;
 }
 
@@ -117,9 +118,10 @@ bool ActiveStep::start(Round& r, std::coroutine_handle<> h) {
     const std::size_t rows = is_embed            ? step.tokens.size()
                              : call.rows.empty() ? call.inputs[0]->rows
                                                  : call.rows.size();
-    call.output = Activation(call.op->output.form[static_cast<int>(context.profile)], rows,
-                             output_width(*call.op, call.candidates));
-    if (call.op->kind == OpKind::head) call.output.form = Form::f32;
+    call.output.form =
+        call.op->kind == OpKind::head ? Form::f32 : call.op->output.form[static_cast<int>(context.profile)];
+    call.output.rows = rows;
+    call.output.width = output_width(*call.op, call.candidates);
     for (const auto& route : owner.routes.at(call.op->ref)) {
       Item item{c, &route, call.rows};
       if (is_embed) {
@@ -181,23 +183,28 @@ bool ActiveStep::start(Round& r, std::coroutine_handle<> h) {
   }
 
   if (const auto local = by_owner.find(owner.assign.self); local != by_owner.end()) {
+    std::vector<PartExecutor::Item> items;
     for (const auto& item : local->second) {
-      OperatorCall& call = r.calls[item.call];
-      auto values =
-          owner.parts.run(item.route->index, call.inputs, item.rows,
-                          call.candidates ? HeadWant::candidates : HeadWant::logits, step.sequences, step.tokens);
-      Status placed = values ? place(call, item, *values) : Status(std::unexpected(std::move(values).error()));
-      if (!placed) {
-        error = std::move(placed).error();
-        if (error->node.empty()) error->node = owner.self();
-        break;
-      }
+      const OperatorCall& call = r.calls[item.call];
+      items.push_back(
+          {item.route->index, call.inputs, item.rows, call.candidates ? HeadWant::candidates : HeadWant::logits});
+    }
+    Status placed;
+    Status done = owner.parts.run(items, step.sequences, step.tokens, [&](std::size_t i, Activation values) {
+      const Item& item = local->second[i];
+      if (placed) placed = place(r.calls[item.call], item, std::move(values));
+    });
+    if (done) done = std::move(placed);
+    if (!done) {
+      error = std::move(done).error();
+      if (error->node.empty()) error->node = owner.self();
     }
   }
   return pending.empty() && !error;
 }
 
-Status ActiveStep::place(OperatorCall& call, const Item& item, const Activation& values) const {
+// What a part gave goes to its place in the operator's output: all of it at once, or piece by piece.
+Status ActiveStep::place(OperatorCall& call, const Item& item, Activation values) const {
   const Slice slice = slice_of(*call.op, *item.route, call.candidates);
   const bool is_embed = call.op->kind == OpKind::embed;
   const std::size_t rows = is_embed ? item.rows.size() : call.output.rows;
@@ -205,6 +212,11 @@ Status ActiveStep::place(OperatorCall& call, const Item& item, const Activation&
     return fail(Code::corrupt, "part {} answered {} rows of {} values in form {}, expected {} of {} in form {}",
                 owner.part_names.at(item.route->index), values.rows, values.width, static_cast<int>(values.form), rows,
                 slice.width, static_cast<int>(call.output.form));
+  if (rows == call.output.rows && slice.width == call.output.width) {
+    call.output = std::move(values);
+    return {};
+  }
+  call.output.values.resize(call.output.rows * call.output.width);  // by the first piece
   for (std::size_t t = 0; t < rows; ++t)
     std::copy_n(values.row(t), slice.width, call.output.row(is_embed ? item.rows[t] : t) + slice.offset);
   return {};
@@ -475,7 +487,7 @@ std::vector<Action> StageRunner::on_answer(std::uint64_t call, Result<Message> a
                             {}});
     } else {
       for (std::size_t n = 0; n < items.size() && !s.error; ++n)
-        if (auto placed = s.place(s.round->calls[items[n].call], items[n], reply->tensors[n]); !placed)
+        if (auto placed = s.place(s.round->calls[items[n].call], items[n], std::move(reply->tensors[n])); !placed)
           s.error = name_parts(std::move(placed).error());
     }
     if (!s.error) {

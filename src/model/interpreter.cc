@@ -84,6 +84,7 @@ struct Interpreter::Impl final : OperatorRunner {
 
   Graph graph;
   Profile profile = Profile::exact;
+  ThreadPool alone{1};
   std::map<OpRef, Weights> weights;
   std::map<OpRef, LeadVectors> leads;
   std::map<OpRef, State> states;
@@ -306,7 +307,7 @@ Result<std::vector<std::vector<float>>> Interpreter::forward(const std::vector<s
     if (t < 0 || static_cast<std::size_t>(t) >= impl_->graph.config().vocab)
       return fail(Code::invalid_argument, "token {} of a vocabulary of {}", t, impl_->graph.config().vocab);
   impl_->tokens = tokens;
-  LayerContext context{impl_->graph, impl_->profile, scalar_kernels(), *impl_, impl_->leads};
+  LayerContext context{impl_->graph, impl_->profile, scalar_kernels(), impl_->alone, *impl_, impl_->leads};
   Stream stream;
   std::vector<std::uint16_t> wanted(tokens.size());
   for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<std::uint16_t>(i);

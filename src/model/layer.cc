@@ -1,6 +1,7 @@
 #include "model/layer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -37,7 +38,7 @@ Form residual_form(const LayerContext& c) {
 }
 
 Activation sealed(LayerContext& c, Activation rows, const Seam& seam) {
-  if (!seal(c.kernels, rows, form(c, seam))) c.failed = true;
+  if (!seal(c.kernels, c.pool, rows, form(c, seam))) c.failed = true;
   return rows;
 }
 
@@ -59,20 +60,21 @@ class InForms {
 
 // RMSNorm of every row: [rows, n] -> [rows, n] f32.
 Activation norm(const LayerContext& c, const Activation& x, const float* weight, float eps) {
-  Activation y(Form::f32, x.rows, x.width);
-  for (std::size_t t = 0; t < x.rows; ++t) c.kernels.rms_norm(x.row(t), weight, eps, y.row(t), x.width);
+  Activation y = Activation::unfilled(x.rows, x.width);
+  for_rows(c.pool, x.rows, x.width,
+           [&](std::size_t t) { c.kernels.rms_norm(x.row(t), weight, eps, y.row(t), x.width); });
   return y;
 }
 
 // Depth attention over the banked blocks and the stream (AttnRes, spec §3.1): π = softmax over sources of (v·w)/rms(v);
-// Σ π v. `score` = norm ⊙ proj. Without blocks the stream itself.
-Activation mix(const LayerContext& c, const Stream& s, const float* score) {
+// Σ π v, made in `out`. `score` = norm ⊙ proj. Without blocks the stream itself.
+const Activation& mix(const LayerContext& c, const Stream& s, const float* score, Activation& out) {
   if (s.blocks.empty() || score == nullptr) return s.residual;
   const std::size_t width = s.residual.width, sources = s.blocks.size() + 1;
   const float eps = c.graph.config().rms_norm_eps;
-  Activation out(Form::f32, s.residual.rows, width);
-  std::vector<float> weight(sources);
-  for (std::size_t t = 0; t < out.rows; ++t) {
+  out = Activation(Form::f32, s.residual.rows, width);
+  for_rows(c.pool, out.rows, width * sources, [&](std::size_t t) {
+    std::vector<float> weight(sources);
     const auto source = [&](std::size_t i) { return i < s.blocks.size() ? s.blocks[i].row(t) : s.residual.row(t); };
     for (std::size_t i = 0; i < sources; ++i) {
       const float mean = c.kernels.sum_of_squares(source(i), width) / static_cast<float>(width);
@@ -85,30 +87,39 @@ Activation mix(const LayerContext& c, const Stream& s, const float* score) {
       sum += w;
     }
     for (std::size_t i = 0; i < sources; ++i) c.kernels.axpy(weight[i] / sum, source(i), out.row(t), width);
-  }
+  });
   return out;
+}
+
+Activation mixed_and_normed(const LayerContext& c, const Stream& s, const LeadVectors& w) {
+  Activation room;
+  return norm(c, mix(c, s, w.get(VectorRole::res_score), room), w.get(VectorRole::norm), c.graph.config().rms_norm_eps);
 }
 
 // residual = a (a fresh stream) or residual + a, rounded at the half's end.
 void accumulate(const LayerContext& c, Stream& s, const Activation& a, bool fresh) {
   const Form f = residual_form(c);
-  if (fresh)
-    s.residual.values = a.values;
-  else
-    for (std::size_t i = 0; i < a.values.size(); ++i) s.residual.values[i] += a.values[i];
   s.residual.form = f;
-  if (f == Form::bf16) c.kernels.round_bf16(s.residual.values.data(), s.residual.values.size());
+  for_rows(c.pool, a.rows, a.width, [&](std::size_t t) {
+    float* to = s.residual.row(t);
+    const float* from = a.row(t);
+    if (fresh)
+      std::copy_n(from, a.width, to);
+    else
+      for (std::size_t i = 0; i < a.width; ++i) to[i] += from[i];
+    if (f == Form::bf16) c.kernels.round_bf16(to, a.width);
+  });
 }
 
 // Latent [rank] normalised, shared key channels as they are: what the cache stores.
 Activation latent_and_keys(const LayerContext& c, const Activation& kv, const float* weight) {
   const auto& config = c.graph.config();
   const std::size_t rank = config.mla.kv_lora_rank;
-  Activation out(Form::f32, kv.rows, kv.width);
-  for (std::size_t t = 0; t < kv.rows; ++t) {
+  Activation out = Activation::unfilled(kv.rows, kv.width);
+  for_rows(c.pool, kv.rows, kv.width, [&](std::size_t t) {
     c.kernels.rms_norm(kv.row(t), weight, config.lora_norm_eps, out.row(t), rank);
     std::copy(kv.row(t) + rank, kv.row(t) + kv.width, out.row(t) + rank);
-  }
+  });
   return out;
 }
 
@@ -160,10 +171,9 @@ Task mla_attention(LayerContext& c, std::size_t layer, const Activation& normed,
 Task attention_half(LayerContext& c, std::size_t layer, Stream& s) {
   const auto& config = c.graph.config();
   const LeadVectors& w = c.leads.at({static_cast<std::uint16_t>(layer), OpRole::attn_lead, 0});
-  const Activation x = mix(c, s, w.get(VectorRole::res_score));
+  const Activation normed = mixed_and_normed(c, s, w);
   const bool fresh = config.attn_res_block_size != 0 && layer % config.attn_res_block_size == 0;
   if (fresh) s.blocks.push_back(s.residual);  // the raw stream, before this layer
-  const Activation normed = norm(c, x, w.get(VectorRole::norm), config.rms_norm_eps);
   Activation a;
   if (config.attention[layer] != AttentionKind::mla) {
     co_await in_two_rounds(c, op(c, layer, OpRole::attn), op(c, layer, OpRole::attn_o), normed, a);
@@ -196,14 +206,14 @@ Activation combine(const LayerContext& c, const Dispatch& d, const std::vector<O
   std::size_t i = first_call;
   for (const auto& [expert, rows] : d.by_expert) call_of[expert] = &calls[i++];
   Activation y(Form::f32, d.rows.size(), width);
-  for (std::size_t t = 0; t < d.rows.size(); ++t) {
+  for_rows(c.pool, d.rows.size(), width * c.graph.config().moe.top_k, [&](std::size_t t) {
     for (std::size_t k = 0; k < d.rows[t].experts.size(); ++k) {
       const OperatorCall& call = *call_of.at(d.rows[t].experts[k]);
       const auto at =
           std::lower_bound(call.rows.begin(), call.rows.end(), static_cast<std::uint16_t>(t)) - call.rows.begin();
       c.kernels.axpy(d.rows[t].weights[k], call.output.row(static_cast<std::size_t>(at)), y.row(t), width);
     }
-  }
+  });
   return y;
 }
 
@@ -243,15 +253,17 @@ Task moe_ffn(LayerContext& c, std::size_t layer, const Activation& normed, const
     y = std::move(leave.calls[0].output);
   }
   if (shared_down != nullptr)
-    for (std::size_t i = 0; i < y.values.size(); ++i) y.values[i] += experts.calls[0].output.values[i];
+    for_rows(c.pool, y.rows, y.width, [&](std::size_t t) {
+      const float* shared = experts.calls[0].output.row(t);
+      for (std::size_t i = 0; i < y.width; ++i) y.row(t)[i] += shared[i];
+    });
   out = std::move(y);
 }
 
 Task ffn_half(LayerContext& c, std::size_t layer, Stream& s) {
   const auto& config = c.graph.config();
   const LeadVectors& w = c.leads.at({static_cast<std::uint16_t>(layer), OpRole::ffn_lead, 0});
-  const Activation x = mix(c, s, w.get(VectorRole::res_score));
-  const Activation normed = norm(c, x, w.get(VectorRole::norm), config.rms_norm_eps);
+  const Activation normed = mixed_and_normed(c, s, w);
   Activation y;
   if (config.is_moe(layer)) {
     co_await moe_ffn(c, layer, normed, w, y);
@@ -289,29 +301,46 @@ Task run_head(LayerContext& c, const Stream& stream, std::vector<std::uint16_t> 
   Stream chosen;
   chosen.residual = choose_rows(stream.residual, wanted);
   for (const auto& block : stream.blocks) chosen.blocks.push_back(choose_rows(block, wanted));
-  const Activation x = sealed(
-      c, norm(c, mix(c, chosen, w.get(VectorRole::res_score)), w.get(VectorRole::norm), c.graph.config().rms_norm_eps),
-      head->inputs[0]);
+  const Activation x = sealed(c, mixed_and_normed(c, chosen, w), head->inputs[0]);
   Round last;
   last.add(head, {&x}).candidates = candidates;
   co_await run(c, last);
   out = std::move(last.calls[0].output);
 }
 
-bool seal(const Kernels& kernels, Activation& rows, Form form) {
+namespace {
+
+// each_row(f) calls f for every row.
+template <class EachRow>
+bool seal_rows(const Kernels& kernels, Activation& rows, Form form, const EachRow& each_row) {
   if (form == Form::i8) {
     rows.q.resize(rows.rows * rows.width);
     rows.scales.resize(rows.rows * rows.groups());
-    for (std::size_t t = 0; t < rows.rows; ++t)
+    std::atomic<bool> finite = true;
+    each_row([&](std::size_t t) {
       if (!kernels.quantize_i8(rows.row(t), rows.width, rows.q.data() + t * rows.width,
                                rows.scales.data() + t * rows.groups()))
-        return false;
+        finite.store(false, std::memory_order_relaxed);
+    });
+    if (!finite.load(std::memory_order_relaxed)) return false;
     rows.values = {};
   } else if (form == Form::bf16) {
-    kernels.round_bf16(rows.values.data(), rows.values.size());
+    each_row([&](std::size_t t) { kernels.round_bf16(rows.row(t), rows.width); });
   }
   rows.form = form;
   return true;
+}
+
+}  // namespace
+
+bool seal(const Kernels& kernels, Activation& rows, Form form) {
+  return seal_rows(kernels, rows, form, [&](const auto& body) {
+    for (std::size_t t = 0; t < rows.rows; ++t) body(t);
+  });
+}
+
+bool seal(const Kernels& kernels, ThreadPool& pool, Activation& rows, Form form) {
+  return seal_rows(kernels, rows, form, [&](const auto& body) { for_rows(pool, rows.rows, rows.width, body); });
 }
 
 std::size_t banked_blocks(const ModelConfig& config, Half half) {

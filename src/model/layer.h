@@ -2,12 +2,14 @@
 // nodes run these same functions; they differ only in the OperatorRunner that carries out a round of operator calls.
 #pragma once
 
+#include <algorithm>
 #include <coroutine>
 #include <map>
 #include <span>
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "kernels/thread_pool.h"
 #include "model/activation.h"
 #include "model/graph.h"
 #include "model/sampler.h"
@@ -62,6 +64,7 @@ struct LayerContext {
   const Graph& graph;
   Profile profile;
   const Kernels& kernels;
+  ThreadPool& pool;
   OperatorRunner& runner;
   const std::map<OpRef, LeadVectors>& leads;
   bool failed = false;  // set when a value was not finite; the runner's owner reports it
@@ -79,6 +82,16 @@ Task run_head(LayerContext& c, const Stream& stream, std::vector<std::uint16_t> 
 // Rounds f32 rows into the form of a seam (numerics contract). false if a value is not finite where that is an error
 // (i8).
 bool seal(const Kernels& kernels, Activation& rows, Form form);
+bool seal(const Kernels& kernels, ThreadPool& pool, Activation& rows, Form form);  // with many rows by all threads
+
+// Calls body(row) for rows 0 … rows-1, by all threads if they have `width` values each and are many enough for that.
+template <class Body>
+void for_rows(ThreadPool& pool, std::size_t rows, std::size_t width, const Body& body) {
+  constexpr std::size_t kGrain = 16384;  // values that a thread takes at least
+  pool.parallel(rows, kGrain / std::max<std::size_t>(width, 1) + 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t t = begin; t < end; ++t) body(t);
+  });
+}
 
 // How many blocks are banked before half `half` runs (AttnRes), which fixes what travels between stages.
 std::size_t banked_blocks(const ModelConfig& config, Half half);

@@ -20,7 +20,7 @@ const Activation& for_product(const Kernels& kernels, const Activation& x, DType
     }
     return room;
   }
-  room = Activation(Form::f32, x.rows, x.width);
+  room = Activation::unfilled(x.rows, x.width);
   for (std::size_t t = 0; t < x.rows; ++t)
     for (std::size_t i = 0; i < x.width; ++i)
       room.row(t)[i] = static_cast<float>(x.q[t * x.width + i]) * x.scales[t * x.groups() + i / kGroup];

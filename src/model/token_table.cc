@@ -1,20 +1,24 @@
 #include "model/token_table.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
+
+#include "base/bytes.h"
 
 namespace myriad {
 namespace {
 
+// The same on every byte order: which vocabularies are refused does not depend on the machine. A slot is the lowest
+// bits.
 std::uint64_t hash_bytes(std::string_view bytes) {
   constexpr std::uint64_t kMultiplier = 0x9E3779B97F4A7C15ULL;
   std::uint64_t hash = bytes.size() * kMultiplier;
-  std::size_t at = 0;
-  for (; at < bytes.size(); at += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, std::min<std::size_t>(8, bytes.size() - at));
-    hash = (hash ^ word) * kMultiplier;
+  for (std::size_t at = 0; at < bytes.size(); at += 8) {
+    std::array<unsigned char, 8> padded{};
+    std::memcpy(padded.data(), bytes.data() + at, std::min<std::size_t>(8, bytes.size() - at));
+    hash = (hash ^ load_le<std::uint64_t>(padded.data())) * kMultiplier;
     hash ^= hash >> 32;
   }
   return hash;

@@ -39,7 +39,8 @@ Result<Sha256Digest> canary(const Graph& graph, const Part& part, const Kernels&
       const SequenceSlice slice{1, &state};
       MYRIAD_TRY(out, runner.attend(part, pointers, {&slice, 1}));
     } else {
-      MYRIAD_TRY(out, runner.run(part, pointers, {}));
+      const PartCall call{&part, pointers, {}};
+      MYRIAD_TRY_STATUS(runner.run({&call, 1}, [&](std::size_t, Activation y) { out = std::move(y); }));
     }
   }
   little_in_place(std::span(out.values));

@@ -58,6 +58,7 @@ class Part {
   [[nodiscard]] std::uint64_t bytes() const { return bytes_.size(); }
   // nullptr if this operator has none.
   [[nodiscard]] const MatrixView* matrix(MatrixRole role) const;
+  [[nodiscard]] const std::vector<MatrixView>& matrices() const { return matrices_; }
   [[nodiscard]] std::span<const float> vector(VectorRole role) const;
   [[nodiscard]] const std::vector<VectorView>& vectors() const { return vectors_; }
   [[nodiscard]] std::uint64_t canary_seed() const { return canary_seed_; }

@@ -6,15 +6,28 @@
 #include "kernels/math.h"
 #include "model/attention.h"
 #include "model/layer.h"
-#include "model/product.h"
 #include "model/rope.h"
 #include "model/sampler.h"
+#include "part/product_batch.h"
 
 namespace myriad {
 namespace {
 
-constexpr std::size_t kTileGrain = 4;      // tiles a thread takes at least
-constexpr std::size_t kGroupGrain = 4096;  // groups of activations, of all rows together, likewise
+// Where a row of a step stands in its sequence.
+struct RowPlace {
+  const AttentionState* state;
+  std::size_t position;
+};
+std::vector<RowPlace> places_of(std::span<const SequenceSlice> slices) {
+  std::vector<RowPlace> places;
+  for (const auto& s : slices)
+    for (std::uint32_t i = 0; i < s.rows; ++i)
+      places.push_back({s.state, static_cast<std::size_t>(s.state->position) + i});
+  return places;
+}
+
+constexpr std::size_t kRowValues = 16384;                // values of rows that a thread turns and stores at least
+constexpr std::size_t kTogether = std::size_t{1} << 18;  // values between the calls that are computed together
 
 }  // namespace
 
@@ -38,79 +51,88 @@ Status PartRunner::check_inputs(const Part& part, std::span<const Activation* co
   return {};
 }
 
-Activation PartRunner::product(const MatrixView& m, const Activation& given, std::size_t which) const {
-  const std::size_t tiles = tiles_for(m.rows), padded = tiles * kTileRows;
-  Activation y(Form::f32, given.rows, padded);
-  if (given.rows == 0) return y;
-  Activation room;
-  const Activation& x = for_product(kernels_, given, m.dtype, profile_, room);
-  const std::byte* w = m.at(which);
-  if (x.form == Form::i8) {
-    // The activations are brought into the order in which the kernels read them, once for all tiles.
-    const auto laid_out = std::make_unique_for_overwrite<std::byte[]>(kernels_.laid_out_bytes(m.dtype, m.k, x.rows));
-    pool_.parallel(x.groups(), kGroupGrain / x.rows + 1, [&](std::size_t begin, std::size_t end) {
-      kernels_.lay_out_i8(m.dtype, {x.q.data(), x.scales.data()}, m.k, x.rows, begin, end, laid_out.get());
-    });
-    pool_.parallel(tiles, kTileGrain, [&](std::size_t begin, std::size_t end) {
-      kernels_.matmul_i8(m.dtype, w, m.k, begin, end, laid_out.get(), x.rows, y.values.data(), padded);
-    });
-  } else {
-    pool_.parallel(tiles, kTileGrain, [&](std::size_t begin, std::size_t end) {
-      kernels_.matmul(m.dtype, w, m.k, begin, end, x.values.data(), x.width, x.rows, y.values.data(), padded);
-    });
-  }
-  if (padded != m.rows) {
-    for (std::size_t t = 1; t < x.rows; ++t)
-      std::copy_n(y.values.data() + t * padded, m.rows, y.values.data() + t * m.rows);
-    y.values.resize(x.rows * m.rows);
-  }
-  y.width = m.rows;
-  return y;
+Status PartRunner::check_call(const PartCall& call) const {
+  const Part& part = *call.part;
+  MYRIAD_TRY_STATUS(check_inputs(part, call.inputs));
+  if (call.inputs.empty() || has_state(part.op().kind))
+    return fail(Code::invalid_argument, "calling {}: it cannot be called like this", part.spec().name());
+  for (const auto r : call.rows)
+    if (r >= call.inputs[0]->rows)
+      return fail(Code::invalid_argument, "calling {}: row {} of {} is asked for", part.spec().name(), r,
+                  call.inputs[0]->rows);
+  return {};
 }
 
-Result<Activation> PartRunner::run(const Part& part, std::span<const Activation* const> inputs,
-                                   std::span<const std::uint16_t> rows, bool candidates) const {
-  MYRIAD_TRY_STATUS(check_inputs(part, inputs));
-  const auto& op = part.op();
-  if (inputs.empty() || has_state(op.kind))
-    return fail(Code::invalid_argument, "calling {}: it cannot be called like this", part.spec().name());
-  for (const auto r : rows)
-    if (r >= inputs[0]->rows)
-      return fail(Code::invalid_argument, "calling {}: row {} of {} is asked for", part.spec().name(), r,
-                  inputs[0]->rows);
-  const Activation chosen = rows.empty() ? Activation{} : choose_rows(*inputs[0], rows);
-  const Activation& x = rows.empty() ? *inputs[0] : chosen;
-
-  Activation y;
-  if (op.kind == OpKind::linear || op.kind == OpKind::head) {
-    y = product(*part.matrix(MatrixRole::weight), x);
-  } else {
-    Activation gate = product(*part.matrix(MatrixRole::gate), x);
-    const Activation up = product(*part.matrix(MatrixRole::up), x);
-    kernels_.glu(graph_.config().activation, gate.values.data(), up.values.data(), gate.values.data(),
-                 gate.values.size());
-    if (op.kind == OpKind::expert) {
-      const MatrixView& down = *part.matrix(MatrixRole::down);
-      if (!seal(kernels_, gate, product_form(down.dtype, profile_)))
-        return fail(Code::internal, "calling {}: a value inside the expert is not finite", part.spec().name());
-      y = product(down, gate);
-    } else {
-      y = std::move(gate);
+Status PartRunner::run(std::span<const PartCall> calls,
+                       const std::function<void(std::size_t, Activation)>& take) const {
+  const auto named = [](Error e, const PartCall& call) {
+    e.part = call.part->spec().name();
+    return std::unexpected(std::move(e));
+  };
+  for (const auto& call : calls)
+    if (auto ok = check_call(call); !ok) return named(std::move(ok).error(), call);
+  std::vector<Activation> chosen(calls.size()), inner(calls.size());
+  std::vector<std::size_t> result(calls.size());
+  // Buffers stay bounded: as many calls go together as have kTogether values between them, but at least one.
+  for (std::size_t first = 0, last = 0; first < calls.size(); first = last) {
+    ProductBatch batch(kernels_, pool_, profile_);
+    for (std::size_t values = 0; last < calls.size(); ++last) {
+      const PartCall& call = calls[last];
+      const std::size_t rows = call.rows.empty() ? call.inputs[0]->rows : call.rows.size();
+      for (const MatrixView& m : call.part->matrices()) values += rows * m.rows;
+      if (last > first && values > kTogether) break;
+      if (!call.rows.empty()) chosen[last] = choose_rows(*call.inputs[0], call.rows);
+      const Activation& x = call.rows.empty() ? *call.inputs[0] : chosen[last];
+      const OpKind kind = call.part->op().kind;
+      if (kind == OpKind::linear || kind == OpKind::head)
+        result[last] = batch.add(*call.part->matrix(MatrixRole::weight), x);
+      else
+        result[last] = batch.add_glu(*call.part->matrix(MatrixRole::gate), *call.part->matrix(MatrixRole::up),
+                                     graph_.config().activation, x);
+    }
+    batch.run();
+    bool more = false;
+    for (std::size_t i = first; i < last; ++i) {
+      chosen[i] = {};
+      if (calls[i].part->op().kind != OpKind::expert) continue;
+      const MatrixView& down = *calls[i].part->matrix(MatrixRole::down);
+      inner[i] = batch.take(result[i]);
+      if (!seal(kernels_, pool_, inner[i], product_form(down.dtype, profile_)))
+        return named({Code::internal,
+                      fmt::format("calling {}: a value inside the expert is not finite", calls[i].part->spec().name()),
+                      {},
+                      {}},
+                     calls[i]);
+      result[i] = batch.add(down, inner[i]);
+      more = true;
+    }
+    if (more) batch.run();
+    for (std::size_t i = first; i < last; ++i) {
+      inner[i] = {};
+      take(i, finish(calls[i], batch.take(result[i])));
     }
   }
-  if (op.kind == OpKind::head && candidates) {
-    const std::size_t blocks = (y.width + kVocabularyBlock - 1) / kVocabularyBlock;
-    Activation packed(Form::f32, y.rows, blocks * kPackedCandidates);
-    for (std::size_t t = 0; t < y.rows; ++t)
-      for (std::size_t b = 0; b < blocks; ++b) {
-        const std::size_t first = b * kVocabularyBlock, n = std::min(kVocabularyBlock, y.width - first);
-        pack_candidates(block_candidates({y.row(t) + first, n}, part.spec().begin + static_cast<std::uint32_t>(first)),
-                        {packed.row(t) + b * kPackedCandidates, kPackedCandidates});
-      }
-    return packed;
+  return {};
+}
+
+Activation PartRunner::finish(const PartCall& call, Activation y) const {
+  const auto& op = call.part->op();
+  if (op.kind != OpKind::head || !call.candidates) {
+    seal(kernels_, pool_, y, form(op.output));
+    return y;
   }
-  seal(kernels_, y, form(op.output));
-  return y;
+  const std::size_t blocks = (y.width + kVocabularyBlock - 1) / kVocabularyBlock;
+  Activation packed(Form::f32, y.rows, blocks * kPackedCandidates);
+  pool_.parallel(y.rows * blocks, 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t t = i / blocks, b = i % blocks;
+      const std::size_t first = b * kVocabularyBlock, n = std::min(kVocabularyBlock, y.width - first);
+      pack_candidates(
+          block_candidates({y.row(t) + first, n}, call.part->spec().begin + static_cast<std::uint32_t>(first)),
+          {packed.row(t) + b * kPackedCandidates, kPackedCandidates});
+    }
+  });
+  return packed;
 }
 
 Result<Activation> PartRunner::embed(const Part& part, std::span<const std::int32_t> tokens) const {
@@ -126,7 +148,7 @@ Result<Activation> PartRunner::embed(const Part& part, std::span<const std::int3
     const std::size_t row = static_cast<std::size_t>(token) - part.spec().begin;
     unpack_row(m->dtype, m->data, m->k, row, out.row(i));
   }
-  seal(kernels_, out, form(part.op().output));
+  seal(kernels_, pool_, out, form(part.op().output));
   return out;
 }
 
@@ -154,7 +176,7 @@ Result<Activation> PartRunner::attend(const Part& part, std::span<const Activati
   else
     gqa(part, *inputs[0], slices, out);
   for (const auto& s : slices) s.state->position += s.rows;
-  seal(kernels_, out, form(op.output));
+  seal(kernels_, pool_, out, form(op.output));
   return out;
 }
 
@@ -164,14 +186,25 @@ void PartRunner::kda(const Part& part, const Activation& x, std::span<const Sequ
   const auto& config = graph_.config();
   const std::size_t heads = part.spec().units(), dim = config.kda.head_dim, width = heads * dim,
                     taps = config.kda.conv_taps;
-  const Activation q = product(*part.matrix(MatrixRole::q), x), k = product(*part.matrix(MatrixRole::k), x),
-                   v = product(*part.matrix(MatrixRole::v), x);
-  const Activation z = product(*part.matrix(MatrixRole::f_b), product(*part.matrix(MatrixRole::f_a), x));
-  const Activation b = product(*part.matrix(MatrixRole::b), x);
+  ProductBatch batch(kernels_, pool_, profile_);
+  const auto first = [&](MatrixRole role) { return batch.add(*part.matrix(role), x); };
   const MatrixView* full_gate = part.matrix(MatrixRole::g);
-  const Activation gate = full_gate != nullptr
-                              ? product(*full_gate, x)
-                              : product(*part.matrix(MatrixRole::g_b), product(*part.matrix(MatrixRole::g_a), x));
+  const std::size_t q_at = first(MatrixRole::q), k_at = first(MatrixRole::k), v_at = first(MatrixRole::v),
+                    b_at = first(MatrixRole::b), f_a_at = first(MatrixRole::f_a),
+                    gate_at = first(full_gate != nullptr ? MatrixRole::g : MatrixRole::g_a);
+  batch.run();
+  const Activation f_a = batch.take(f_a_at);
+  Activation gate = batch.take(gate_at), g_a;
+  const std::size_t z_at = batch.add(*part.matrix(MatrixRole::f_b), f_a);
+  std::size_t g_b_at = 0;
+  if (full_gate == nullptr) {
+    g_a = std::move(gate);
+    g_b_at = batch.add(*part.matrix(MatrixRole::g_b), g_a);
+  }
+  batch.run();
+  const Activation z = batch.take(z_at);
+  if (full_gate == nullptr) gate = batch.take(g_b_at);
+  const Activation q = batch.take(q_at), k = batch.take(k_at), v = batch.take(v_at), b = batch.take(b_at);
 
   // Heads are independent: each thread takes some heads through all rows. Convolution history is per channel, so it
   // goes with the head.
@@ -209,26 +242,28 @@ void PartRunner::mla(const Part& part, std::span<const Activation* const> inputs
   const auto& config = graph_.config();
   const auto& mla = config.mla;
   const std::size_t heads = part.spec().units(), cache_dim = mla.cache_dim();
-  Activation q = product(*part.matrix(MatrixRole::q), *inputs[0]);
+  ProductBatch batch(kernels_, pool_, profile_);
   const MatrixView* g = part.matrix(MatrixRole::g);
-  Activation gate;
-  if (g != nullptr) gate = product(*g, *inputs[2]);
+  const std::size_t q_at = batch.add(*part.matrix(MatrixRole::q), *inputs[0]);
+  const std::size_t gate_at = g != nullptr ? batch.add(*g, *inputs[2]) : 0;
+  batch.run();
+  Activation q = batch.take(q_at), gate;
+  if (g != nullptr) gate = batch.take(gate_at);
 
-  std::size_t t = 0;
-  Rotation rotation(config.rope);
-  std::vector<float> entry(cache_dim);
-  for (const auto& s : slices) {
-    for (std::uint32_t i = 0; i < s.rows; ++i, ++t) {
-      const std::size_t position = static_cast<std::size_t>(s.state->position) + i;
+  const std::vector<RowPlace> places = places_of(slices);
+  pool_.parallel(places.size(), kRowValues / q.width + 1, [&](std::size_t begin, std::size_t end) {
+    Rotation rotation(config.rope);
+    std::vector<float> entry(cache_dim);
+    for (std::size_t t = begin; t < end; ++t) {
       std::copy_n(inputs[1]->row(t), cache_dim, entry.data());
       if (config.rope.dims() != 0) {
-        rotation.at(position);
+        rotation.at(places[t].position);
         rotation.apply(kernels_, entry.data() + mla.kv_lora_rank);
         for (std::size_t h = 0; h < heads; ++h) rotation.apply(kernels_, q.row(t) + h * mla.qk_dim() + mla.qk_nope_dim);
       }
-      store_in_cache(entry.data(), cache_dim, s.state->data, position * cache_dim);
+      store_in_cache(entry.data(), cache_dim, places[t].state->data, places[t].position * cache_dim);
     }
-  }
+  });
 
   const MatrixView &k_b = *part.matrix(MatrixRole::k_b), &v_b = *part.matrix(MatrixRole::v_b);
   // Heads of one row read the same cache, so as many as there is room for go together.
@@ -265,37 +300,40 @@ void PartRunner::gqa(const Part& part, const Activation& x, std::span<const Sequ
                      Activation& out) const {
   const auto& config = graph_.config();
   const std::size_t heads = part.spec().units(), dim = config.gqa.head_dim, group = config.gqa.group();
-  const auto biased = [&](MatrixRole matrix, VectorRole vector) {
-    Activation y = product(*part.matrix(matrix), x);
-    const auto bias = part.vector(vector);
-    for (std::size_t t = 0; t < y.rows && !bias.empty(); ++t)
-      for (std::size_t i = 0; i < y.width; ++i) y.row(t)[i] += bias[i];
-    return y;
-  };
-  Activation q = biased(MatrixRole::q, VectorRole::q_bias), k = biased(MatrixRole::k, VectorRole::k_bias);
-  const Activation v = biased(MatrixRole::v, VectorRole::v_bias);
-  const auto norm_of = [&](VectorRole role) {
+  ProductBatch batch(kernels_, pool_, profile_);
+  const std::size_t q_at = batch.add(*part.matrix(MatrixRole::q), x), k_at = batch.add(*part.matrix(MatrixRole::k), x),
+                    v_at = batch.add(*part.matrix(MatrixRole::v), x);
+  batch.run();
+  Activation q = batch.take(q_at), k = batch.take(k_at), v = batch.take(v_at);
+  const auto vector = [&](VectorRole role) {
     const auto values = part.vector(role);
     return values.empty() ? nullptr : values.data();
   };
-  const float *q_norm = norm_of(VectorRole::q_norm), *k_norm = norm_of(VectorRole::k_norm);
+  const float *q_norm = vector(VectorRole::q_norm), *k_norm = vector(VectorRole::k_norm);
+  const float *q_bias = vector(VectorRole::q_bias), *k_bias = vector(VectorRole::k_bias),
+              *v_bias = vector(VectorRole::v_bias);
+  const auto add_bias = [](const float* bias, Activation& y, std::size_t t) {
+    for (std::size_t i = 0; bias != nullptr && i < y.width; ++i) y.row(t)[i] += bias[i];
+  };
 
-  std::size_t t = 0;
-  Rotation rotation(config.rope);
-  for (const auto& s : slices) {
-    for (std::uint32_t i = 0; i < s.rows; ++i, ++t) {
-      const std::size_t position = static_cast<std::size_t>(s.state->position) + i;
-      rotation.at(position);
+  const std::vector<RowPlace> places = places_of(slices);
+  pool_.parallel(places.size(), kRowValues / (q.width + 2 * k.width) + 1, [&](std::size_t begin, std::size_t end) {
+    Rotation rotation(config.rope);
+    for (std::size_t t = begin; t < end; ++t) {
+      add_bias(q_bias, q, t);
+      add_bias(k_bias, k, t);
+      add_bias(v_bias, v, t);
+      rotation.at(places[t].position);
       for (std::size_t h = 0; h < heads * group; ++h)
         prepare_gqa_head(config, kernels_, q_norm, rotation, q.row(t) + h * dim);
       for (std::size_t h = 0; h < heads; ++h) {
         prepare_gqa_head(config, kernels_, k_norm, rotation, k.row(t) + h * dim);
-        const std::size_t at = (h * s.state->context + position) * 2 * dim;
-        store_in_cache(k.row(t) + h * dim, dim, s.state->data, at);
-        store_in_cache(v.row(t) + h * dim, dim, s.state->data, at + dim);
+        const std::size_t at = (h * places[t].state->context + places[t].position) * 2 * dim;
+        store_in_cache(k.row(t) + h * dim, dim, places[t].state->data, at);
+        store_in_cache(v.row(t) + h * dim, dim, places[t].state->data, at + dim);
       }
     }
-  }
+  });
 
   // The query heads of a key head and several rows of a sequence share one reading of its cache. A task is a key head
   // and one run of rows, so that one sequence that is long keeps all threads busy.

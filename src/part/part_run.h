@@ -1,6 +1,7 @@
 // Executes a part on rows: what a helper does when it is called, and a lead for what it holds itself.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -28,16 +29,25 @@ struct SequenceSlice {
   AttentionState* state = nullptr;
 };
 
+// A part without state, on rows of its inputs.
+struct PartCall {
+  const Part* part = nullptr;
+  std::span<const Activation* const> inputs;
+  std::span<const std::uint16_t> rows;  // of the inputs; empty: all
+  bool candidates = false;              // head: packed candidates rather than logits
+};
+
 class PartRunner {
  public:
   PartRunner(const Graph& graph, Profile profile, const Kernels& kernels, ThreadPool& pool)
       : graph_(graph), profile_(profile), kernels_(kernels), pool_(pool) {}
 
-  // Parts without state but embed. `rows` chooses rows of the inputs (empty: all). Output: [rows, width of the part] in
-  // the form of the operator's output seam (head with candidates: packed, f32). Errors: invalid_argument when the
-  // inputs are not what the operator takes, internal (not finite) when a value cannot be quantised.
-  [[nodiscard]] Result<Activation> run(const Part& part, std::span<const Activation* const> inputs,
-                                       std::span<const std::uint16_t> rows, bool candidates = false) const;
+  // Calls that do not depend on each other, of parts without state but embed; take(i, output) once for each, in order.
+  // Output: [rows, width of the part] in the form of the operator's output seam (head with candidates: packed, f32).
+  // Errors: invalid_argument when the inputs are not what the operator takes, internal (not finite) when a value cannot
+  // be quantised; then some calls may not have been taken.
+  [[nodiscard]] Status run(std::span<const PartCall> calls,
+                           const std::function<void(std::size_t, Activation)>& take) const;
   // Rows of several sequences one after the other; advances each state by its rows. Errors as above, limit past the
   // context.
   [[nodiscard]] Result<Activation> attend(const Part& part, std::span<const Activation* const> inputs,
@@ -47,17 +57,18 @@ class PartRunner {
 
   [[nodiscard]] Profile profile() const { return profile_; }
   [[nodiscard]] const Graph& graph() const { return graph_; }
+  [[nodiscard]] ThreadPool& pool() const { return pool_; }
 
  private:
-  // Row `t` of the result is the product with row `t` of x: [x.rows, m.rows] f32, of matrix `which`.
-  [[nodiscard]] Activation product(const MatrixView& m, const Activation& x, std::size_t which = 0) const;
   void kda(const Part& part, const Activation& x, std::span<const SequenceSlice> slices, Activation& out) const;
   void mla(const Part& part, std::span<const Activation* const> inputs, std::span<const SequenceSlice> slices,
            Activation& out) const;
   void gqa(const Part& part, const Activation& x, std::span<const SequenceSlice> slices, Activation& out) const;
   // Values [n] as the cache holds them, from value `at` on.
   void store_in_cache(const float* values, std::size_t n, std::byte* cache, std::size_t at) const;
-  Status check_inputs(const Part& part, std::span<const Activation* const> inputs) const;
+  [[nodiscard]] Activation finish(const PartCall& call, Activation y) const;
+  [[nodiscard]] Status check_call(const PartCall& call) const;
+  [[nodiscard]] Status check_inputs(const Part& part, std::span<const Activation* const> inputs) const;
   [[nodiscard]] Form form(const Seam& seam) const { return seam.form[static_cast<int>(profile_)]; }
 
   const Graph& graph_;

@@ -75,8 +75,8 @@ auto fields(T& v) {
 
 template <class T>
 struct IsVector : std::false_type {};
-template <class T>
-struct IsVector<std::vector<T>> : std::true_type {};
+template <class T, class Allocator>
+struct IsVector<std::vector<T, Allocator>> : std::true_type {};
 
 // Floats by their bits: a NaN is the same as itself.
 template <class T>

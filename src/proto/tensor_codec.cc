@@ -22,7 +22,7 @@ void write_floats(std::span<const float> values, std::byte* out) {
 
 // Integers, not floats, are moved until the bytes are in place: a signalling NaN must not pass through a register that
 // quiets it.
-void read_floats(const std::byte* in, std::vector<float>& values) {
+void read_floats(const std::byte* in, std::span<float> values) {
   if (!values.empty()) std::memcpy(values.data(), in, 4 * values.size());
   if constexpr (std::endian::native != std::endian::little) {
     for (float& v : values) {
