@@ -15,7 +15,7 @@ constexpr std::size_t kColumnPiece = 256;  // a multiple of 256: whole records o
 constexpr int kSingleTokenTiles = 2;       // chains in flight when there is one token
 
 // How far ahead of its use memory is asked for: far enough to hide its latency, and again shortly before.
-constexpr std::size_t kPrefetchLater = 16384, kPrefetchSoon = 2048;
+constexpr std::size_t kPrefetchLater = 16384, kPrefetchSoon = 4096;
 
 MYRIAD_LANES void prefetch_line(const unsigned char* p) {
   prefetch_later(p + kPrefetchLater);
