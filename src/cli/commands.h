@@ -24,7 +24,12 @@ struct EngineOptions {
   std::uint32_t nodes = 0;    // 0: in this process
   Bytes node_memory{std::uint64_t{256} << 20};
   std::uint64_t cut_seed = 0;  // not 0: parts are cut at random granules
+  KvCache cache = KvCache::by_profile;
 };
+
+// Prompts' states that a served fleet keeps unless it is told otherwise: one for what conversations have in common, one
+// for the conversation itself.
+inline constexpr std::uint32_t kServedPrefixes = 2;
 
 struct RunOptions {
   EngineOptions engine;
@@ -114,7 +119,7 @@ struct ControllerCommandOptions {
   std::filesystem::path token_file;
   std::uint32_t nodes = 0;  // plan when so many are there; 0: when no more have come for a while
   Profile profile = Profile::fast;
-  Budget budget;
+  Budget budget{.prefixes = kServedPrefixes};
   int ready_fd = -1;
 };
 int controller_command(const ControllerCommandOptions& options);
@@ -146,7 +151,7 @@ struct FleetUpOptions {
   EngineOptions engine;
   std::string fleet = "default";
   std::string name;  // of the model in the API; empty: its directory's
-  Budget budget;
+  Budget budget{.prefixes = kServedPrefixes};
   std::string http = "127.0.0.1:8080";
   std::filesystem::path api_key_file;
   bool local_parts = false;

@@ -98,13 +98,20 @@ Status LocalFleet::launch(const LocalFleetOptions& options) {
   const std::string token_file = state_.token_file.string();
   const auto soon = [] { return std::chrono::steady_clock::now() + kStartLimit; };
 
-  MYRIAD_TRY_STATUS(start_process(
-      "controller", "controller",
-      {"controller", options.cut_directory.string(), "--listen", "127.0.0.1:0", "--http-port", "0", "--token-file",
-       token_file, "--nodes", std::to_string(options.nodes), "--profile", std::string(profile_name(options.profile)),
-       "--context", std::to_string(options.budget.context), "--sequences", std::to_string(options.budget.sequences),
-       "--step-rows", std::to_string(options.budget.step_rows)},
-      Bytes{0}, daemon));
+  MYRIAD_TRY_STATUS(start_process("controller", "controller",
+                                  {"controller",        options.cut_directory.string(),
+                                   "--listen",          "127.0.0.1:0",
+                                   "--http-port",       "0",
+                                   "--token-file",      token_file,
+                                   "--nodes",           std::to_string(options.nodes),
+                                   "--profile",         std::string(profile_name(options.profile)),
+                                   "--context",         std::to_string(options.budget.context),
+                                   "--sequences",       std::to_string(options.budget.sequences),
+                                   "--step-rows",       std::to_string(options.budget.step_rows),
+                                   "--cache-positions", std::to_string(options.budget.positions),
+                                   "--prefixes",        std::to_string(options.budget.prefixes),
+                                   "--cache-type",      std::string(kv_cache_name(options.budget.cache))},
+                                  Bytes{0}, daemon));
   MYRIAD_TRY_STATUS(collect_ready(soon()));
   state_.controller = fmt::format("127.0.0.1:{}", state_.processes.front().port);
   for (std::uint32_t i = 0; i < options.nodes; ++i) {

@@ -97,11 +97,12 @@ class RowWriter {
   std::size_t not_finite_ = 0;  // the first such position + 1
 };
 
-Status interpret(const ModelSource& model, Profile profile, const std::vector<std::int32_t>& ids, RowWriter& rows) {
+Status interpret(const ModelSource& model, const EngineOptions& options, const std::vector<std::int32_t>& ids,
+                 RowWriter& rows) {
   if (model.weights() == nullptr)
     return fail(Code::unsupported, "--interpreter reads a Hugging Face directory; {} is a cut one",
                 model.directory().string());
-  MYRIAD_TRY(Interpreter interpreter, Interpreter::load(*model.weights(), profile));
+  MYRIAD_TRY(Interpreter interpreter, Interpreter::load(*model.weights(), options.profile, options.cache));
   MYRIAD_TRY(const std::vector<std::vector<float>> logits, interpreter.forward(ids));
   for (std::size_t p = 0; p < logits.size(); ++p) rows.row(p, logits[p]);
   return rows.end();
@@ -125,7 +126,7 @@ Status logits(const LogitsOptions& options) {
       MYRIAD_TRY_STATUS(check_ids(list, model.config().vocab, options.batch_with.string()));
   }
   RowWriter rows(options, ids);
-  if (options.interpreter) return interpret(model, options.engine.profile, ids, rows);
+  if (options.interpreter) return interpret(model, options.engine, ids, rows);
 
   const std::uint32_t chunk = rows_of_logits(model.config(), options.chunk != 0 ? options.chunk : kDefaultChunk);
   Budget budget;

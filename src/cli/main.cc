@@ -46,8 +46,21 @@ CLI::Option* add_profile(CLI::App& app, Profile& profile) {
       ->type_name("fast|exact");
 }
 CLI::Option* add_model(CLI::App& app, std::filesystem::path& model) {
-  return app.add_option("MODEL", model, "a GGUF file, a directory in the Hugging Face layout, or one that `myriad cut` made")
+  return app
+      .add_option("MODEL", model, "a GGUF file, a directory in the Hugging Face layout, or one that `myriad cut` made")
       ->required();
+}
+void add_cache_type(CLI::App& app, KvCache& cache) {
+  app.add_option_function<std::string>(
+         "--cache-type",
+         [&cache](const std::string& name) {
+           auto parsed = parse_kv_cache(name);
+           if (!parsed) throw CLI::ValidationError("--cache-type", parsed.error().message);
+           cache = *parsed;
+         },
+         "what the caches of attention store: f32, bf16, f16, i8 (a quarter of f32; changes the tokens a little); "
+         "auto: bf16, in the exact profile f32")
+      ->default_str("auto");
 }
 void add_engine(CLI::App& app, EngineOptions& engine) {
   add_model(app, engine.model);
@@ -55,6 +68,7 @@ void add_engine(CLI::App& app, EngineOptions& engine) {
   app.add_option("--threads", engine.threads, "of each process; default: its share of the usable cores")
       ->check(CLI::Range(0U, 1024U));
   app.add_option("--context", engine.context, "positions of one sequence; default: what the command needs");
+  add_cache_type(app, engine.cache);
   app.add_option("--nodes", engine.nodes, "run on a private fleet of so many node processes; 0: in this process")
       ->check(CLI::Range(0U, 4096U));
   add_bytes(app, "--node-memory", "of each node of the private fleet; default 256MiB",
@@ -67,6 +81,13 @@ void add_budget(CLI::App& app, Budget& budget) {
   app.add_option("--sequences", budget.sequences, "that run at once")->capture_default_str();
   app.add_option("--step-rows", budget.step_rows, "rows of one step: more make prompts faster and buffers larger")
       ->capture_default_str();
+  app.add_option("--cache-positions", budget.positions,
+                 "positions in the caches of all sequences together; 0: every sequence can be as long as any")
+      ->capture_default_str();
+  app.add_option("--prefixes", budget.prefixes,
+                 "states of prompts that are kept, for requests that begin alike; 0: every prompt is computed")
+      ->capture_default_str();
+  add_cache_type(app, budget.cache);
 }
 void add_ready_fd(CLI::App& app, int& fd) {
   app.add_option("--ready-fd", fd, "for whoever starts this process: a line of JSON is written there")->group("");
@@ -244,8 +265,12 @@ void add_bench_model(CLI::App& bench, Selected& selected, const char* name, cons
   add_engine(*c, o->engine);
   c->add_option("--prompt", o->prompt, "tokens of the prompt")->check(CLI::Range(1U, 1024U))->capture_default_str();
   if (command == bench_decode_command) {
-    c->add_option("--tokens", o->tokens, "steps that are timed")->check(CLI::Range(1U, 1U << 20))->capture_default_str();
-    c->add_option("--sequences", o->sequences, "that decode together")->check(CLI::Range(1U, 64U))->capture_default_str();
+    c->add_option("--tokens", o->tokens, "steps that are timed")
+        ->check(CLI::Range(1U, 1U << 20))
+        ->capture_default_str();
+    c->add_option("--sequences", o->sequences, "that decode together")
+        ->check(CLI::Range(1U, 64U))
+        ->capture_default_str();
   }
   c->add_flag("--json", o->json, "as JSON");
 }

@@ -96,6 +96,7 @@ class FleetSession final : public Session {
 
 Result<std::unique_ptr<Session>> Session::open(const EngineOptions& options, ModelSource model, Budget budget) {
   if (options.context != 0) budget.context = options.context;
+  budget.cache = options.cache;
   MYRIAD_TRY_STATUS(check_budget(budget));
   if (options.cut_seed != 0 && model.manifest() != nullptr)
     return fail(Code::invalid_argument, "{} is cut already; --cut-seed is for Hugging Face directories",

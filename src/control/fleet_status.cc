@@ -41,7 +41,10 @@ std::string Fleet::status_json(Nanos now) const {
   status["epoch"] = epoch_.value;
   status["budget"] = {{"sequences", options_.budget.sequences},
                       {"context", options_.budget.context},
-                      {"step_rows", options_.budget.step_rows}};
+                      {"step_rows", options_.budget.step_rows},
+                      {"cache_positions", cache_pages(options_.budget).count * cache_pages(options_.budget).positions},
+                      {"prefixes", options_.budget.prefixes},
+                      {"cache_type", kv_cache_name(options_.budget.cache)}};
   status["model_bytes"] = {{"parts", costs_.part_bytes()},
                            {"state", costs_.state_bytes()},
                            {"lead_buffers", costs_.lead_work()},

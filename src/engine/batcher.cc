@@ -46,16 +46,91 @@ std::optional<std::uint64_t> Batcher::cancel(std::uint64_t generation) {
   return flights_.at(g.step).rows.size() == 1 ? std::optional(g.step) : std::nullopt;
 }
 
-std::optional<Step> Batcher::next_step() {
-  while (!waiting_.empty() && active_.size() < limits_.sequences) {
+void Batcher::forget_oldest_prefix(SequenceId but) {
+  auto oldest = kept_.end();
+  for (auto it = kept_.begin(); it != kept_.end(); ++it)
+    if (it->sequence != but && (oldest == kept_.end() || it->used < oldest->used)) oldest = it;
+  if (oldest == kept_.end()) return;
+  released_.push_back(oldest->sequence);
+  kept_.erase(oldest);
+}
+
+// Pages are set aside for the longest that a sequence can become, so that none runs out of them half-way.
+bool Batcher::has_room_for(const GenerationRequest& request) {
+  const CachePages& pages = limits_.pages;
+  std::uint64_t taken = pages.for_positions(std::uint64_t{request.prompt.size()} + request.max_tokens);
+  for (const auto& [id, g] : active_) {
+    taken += pages.for_positions(g.longest());
+    for (const std::size_t at : g.keep_at) taken += pages.for_positions(at);
+  }
+  const auto kept = [&] {
+    std::uint64_t n = 0;
+    for (const Kept& k : kept_) n += pages.for_positions(k.tokens.size());
+    return n;
+  };
+  while (!kept_.empty() && taken + kept() > pages.count) forget_oldest_prefix({});
+  return active_.empty() || taken <= pages.count;
+}
+
+void Batcher::use_prefixes(Generation& g) {
+  if (limits_.prefixes == 0) return;
+  const std::vector<std::int32_t>& prompt = g.request.prompt;
+  const auto shared = [&](const std::vector<std::int32_t>& other) {
+    return static_cast<std::size_t>(std::mismatch(prompt.begin(), prompt.end(), other.begin(), other.end()).first -
+                                    prompt.begin());
+  };
+  Kept* best = nullptr;
+  for (Kept& k : kept_)
+    if (k.tokens.size() < prompt.size() && shared(k.tokens) == k.tokens.size() &&
+        (best == nullptr || k.tokens.size() > best->tokens.size()))
+      best = &k;
+  if (best != nullptr) {
+    best->used = ++uses_;
+    g.from = best->sequence;
+    g.computed = best->tokens.size();
+  }
+  std::size_t parts_at = 0;
+  for (const auto& other : prompts_) parts_at = std::max(parts_at, std::min(shared(other), prompt.size() - 1));
+  prompts_.push_back(prompt);
+  if (prompts_.size() > kRememberedPrompts) prompts_.pop_front();
+
+  std::size_t room = limits_.prefixes - (best != nullptr ? 1 : 0);
+  for (const auto& [id, other] : active_) room -= std::min(room, other.keep_at.size());
+  std::size_t have = g.computed;
+  for (const std::size_t at : {parts_at, prompt.size()}) {
+    if (at < have + kLeastPrefix || (at == prompt.size() && g.request.max_tokens == 1)) continue;
+    g.keep_at.push_back(have = at);
+  }
+  if (g.keep_at.size() > room) g.keep_at.erase(g.keep_at.begin(), g.keep_at.end() - static_cast<std::ptrdiff_t>(room));
+  const std::uint64_t pages = limits_.pages.count;
+  std::uint64_t taken = limits_.pages.for_positions(g.longest());
+  for (const auto& [id, other] : active_) taken += limits_.pages.for_positions(other.longest());
+  std::erase_if(g.keep_at, [&](std::size_t at) { return (taken += limits_.pages.for_positions(at)) > pages; });
+  // Room is made now, long before the copy: the nodes hear of it in time.
+  std::size_t planned = g.keep_at.size();
+  for (const auto& [id, other] : active_) planned += other.keep_at.size();
+  while (!kept_.empty() && kept_.size() + planned > limits_.prefixes) {
+    const std::size_t before = kept_.size();
+    forget_oldest_prefix(g.from);
+    if (kept_.size() == before) break;
+  }
+}
+
+void Batcher::start_waiting() {
+  while (!waiting_.empty() && active_.size() < limits_.sequences && has_room_for(waiting_.front().second)) {
     auto& [id, request] = waiting_.front();
     Generation g;
     g.tokens = request.prompt;
     g.request = std::move(request);
     g.sequence = {next_sequence_++};
+    use_prefixes(g);
     active_.emplace(id, std::move(g));
     waiting_.pop_front();
   }
+}
+
+std::optional<Step> Batcher::next_step() {
+  start_waiting();
   if (flights_.size() >= limits_.steps_in_flight) return std::nullopt;
 
   Step step;
@@ -63,7 +138,16 @@ std::optional<Step> Batcher::next_step() {
   std::uint32_t room = limits_.step_rows;
   const auto add = [&](std::uint64_t id, Generation& g, std::size_t rows) {
     const std::size_t first = g.computed;
-    step.sequences.push_back({g.sequence, static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(rows)});
+    SequenceRows slice{g.sequence, static_cast<std::uint32_t>(first), 0, g.from, {}};
+    if (!g.keep_at.empty() && first == g.keep_at.front()) {
+      g.keep_at.erase(g.keep_at.begin());
+      slice.keep = {next_sequence_++};
+      flight.kept.push_back(
+          {slice.keep, {g.tokens.begin(), g.tokens.begin() + static_cast<std::ptrdiff_t>(first)}, ++uses_});
+    }
+    if (!g.keep_at.empty()) rows = std::min(rows, g.keep_at.front() - first);
+    slice.rows = static_cast<std::uint32_t>(rows);
+    step.sequences.push_back(slice);
     step.tokens.insert(step.tokens.end(), g.tokens.begin() + static_cast<std::ptrdiff_t>(first),
                        g.tokens.begin() + static_cast<std::ptrdiff_t>(first + rows));
     if (first + rows == g.tokens.size()) {
@@ -77,15 +161,19 @@ std::optional<Step> Batcher::next_step() {
   };
   // Those that wait for their next token first, one row each; then prompts share what room is left. Whoever was served
   // last in the step before comes last in this one, so that nobody starves when a step has room for few.
+  const auto alone = std::ranges::find_if(active_, [](const auto& a) { return a.second.alone && a.second.step == 0; });
+  if (alone != active_.end())
+    add(alone->first, alone->second, std::min<std::size_t>(alone->second.tokens.size() - alone->second.computed, room));
   const auto after = active_.upper_bound(last_served_);
   const auto serve = [&](bool decoding, auto from, auto to) {
     for (auto it = from; it != to && room > 0; ++it) {
       auto& [id, g] = *it;
       const std::size_t left = g.tokens.size() - g.computed;
-      if (g.step == 0 && (left == 1) == decoding) add(id, g, std::min<std::size_t>(left, room));
+      if (g.step == 0 && !g.alone && (left == 1) == decoding) add(id, g, std::min<std::size_t>(left, room));
     }
   };
   for (const bool decoding : {true, false}) {
+    if (alone != active_.end()) break;
     serve(decoding, after, active_.end());
     serve(decoding, active_.begin(), after);
   }
@@ -117,6 +205,35 @@ void Batcher::on_sample(std::uint64_t id, Sample sample) {
   if (drawn >= r.max_tokens) finish(id, FinishedEvent{FinishReason::length, prompt, drawn});
 }
 
+void Batcher::fail_or_restart(std::uint64_t id, const Error& error, bool shared) {
+  Generation& g = active_.at(id);
+  bool again = false;
+  switch (error.code) {
+    case Code::not_found:  // a prefix is kept no longer
+    case Code::stale:
+    case Code::busy:
+    case Code::limit:
+    case Code::invalid_argument:
+    case Code::internal:
+      again = shared || g.from.value != 0;
+      break;
+    default:  // a node is gone: that is everybody's
+      break;
+  }
+  if (!again || g.restarts >= kMostRestarts) return finish(id, FailedEvent{error});
+  std::erase_if(kept_, [&](const Kept& k) {
+    if (k.sequence == g.from) released_.push_back(k.sequence);
+    return k.sequence == g.from;
+  });
+  released_.push_back(g.sequence);
+  g.sequence = {next_sequence_++};
+  g.computed = 0;
+  g.from = {};
+  g.keep_at.clear();
+  g.alone = shared;
+  ++g.restarts;
+}
+
 void Batcher::on_reply(std::uint64_t step, Result<StepReply> reply) {
   const auto it = flights_.find(step);
   if (it == flights_.end()) return;
@@ -128,11 +245,21 @@ void Batcher::on_reply(std::uint64_t step, Result<StepReply> reply) {
   for (const auto& [id, rows] : flight.rows) {
     Generation& g = active_.at(id);
     g.step = 0;
-    g.computed += rows;
-    if (g.cancelled)
+    if (g.cancelled) {
       finish(id, FinishedEvent{});
-    else if (!reply)
-      finish(id, FailedEvent{reply.error()});
+    } else if (!reply) {
+      fail_or_restart(id, reply.error(), flight.rows.size() > 1);
+    } else {
+      g.computed += rows;
+      g.from = {};
+      g.alone = false;
+    }
+  }
+  for (const Kept& k : flight.kept) {
+    if (reply && kept_.size() < limits_.prefixes)
+      kept_.push_back(k);
+    else
+      released_.push_back(k.sequence);
   }
   if (!reply) return;
   for (std::size_t i = 0; i < flight.sampled.size(); ++i)

@@ -1,5 +1,13 @@
 // Which rows go into the next step: requests wait, run, are batched, prefill in chunks beside others' decoding, and
 // end. A state machine: it is told what happened, it gives steps and events; it owns no thread, socket or clock.
+//
+// Prefixes: nodes keep copies of some prompts' states (SequenceRows::keep), and a request whose prompt begins with one
+// of them begins there (SequenceRows::from). A recurrent state cannot be cut back, so where copies are made is chosen
+// beforehand: where the prompt ends, since the next turn of a chat begins with it, and where it parts from an earlier
+// prompt, since whatever both begin with is likely to come again. What a copy gives are the bits that computing would.
+//
+// A step that fails because of one of its sequences is not the others' failure: each starts again by itself, from the
+// tokens that it has, so that nobody sees it but the one whose fault it is.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +28,12 @@ struct BatcherLimits {
   std::uint32_t step_rows = 64;       // rows of a step
   std::uint32_t steps_in_flight = 1;  // as many as the pipeline has stages
   std::uint32_t queue = 64;           // requests that may wait
+  CachePages pages{4096, 4};          // of all running sequences and kept prefixes together
+  std::uint32_t prefixes = 0;         // that are kept at most
 };
+inline constexpr std::size_t kLeastPrefix = 32;       // tokens that are worth a copy, beyond what a kept one has
+inline constexpr std::size_t kRememberedPrompts = 8;  // to find out where prompts part
+inline constexpr int kMostRestarts = 3;
 
 class Batcher {
  public:
@@ -44,6 +57,7 @@ class Batcher {
 
   void set_limits(BatcherLimits limits) { limits_ = limits; }
   [[nodiscard]] const BatcherLimits& limits() const { return limits_; }
+  [[nodiscard]] std::size_t kept() const { return kept_.size(); }
   [[nodiscard]] std::size_t running() const { return active_.size(); }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
 
@@ -55,11 +69,28 @@ class Batcher {
     std::size_t computed = 0;          // positions that are in the attention state
     std::uint64_t step = 0;            // that it is in; 0 none
     bool cancelled = false;
+    SequenceId from;                   // the kept prefix that it begins as, until its first step is back
+    std::vector<std::size_t> keep_at;  // positions where a copy of its state is to be made, ascending
+    bool alone = false;                // its next step is its own
+    int restarts = 0;
+    [[nodiscard]] std::uint64_t longest() const { return std::uint64_t{request.prompt.size()} + request.max_tokens; }
+  };
+  struct Kept {
+    SequenceId sequence;
+    std::vector<std::int32_t> tokens;
+    std::uint64_t used = 0;
   };
   struct Flight {
     std::vector<std::pair<std::uint64_t, std::uint32_t>> rows;  // generation, rows of it
     std::vector<std::uint64_t> sampled;                         // generations in the order of Step::wanted
+    std::vector<Kept> kept;                                     // copies that it makes
   };
+  void start_waiting();
+  [[nodiscard]] bool has_room_for(const GenerationRequest& request);
+  void use_prefixes(Generation& g);
+  void forget_oldest_prefix(SequenceId but);
+  // Of the step's failure.
+  void fail_or_restart(std::uint64_t id, const Error& error, bool shared);
   void finish(std::uint64_t id, GenerationEvent event);
   void on_sample(std::uint64_t id, Sample sample);
 
@@ -69,6 +100,9 @@ class Batcher {
   std::deque<std::pair<std::uint64_t, GenerationRequest>> waiting_;
   std::map<std::uint64_t, Generation> active_;  // in order of arrival
   std::map<std::uint64_t, Flight> flights_;
+  std::vector<Kept> kept_;
+  std::deque<std::vector<std::int32_t>> prompts_;  // recent ones
+  std::uint64_t uses_ = 0;
   std::vector<std::pair<std::uint64_t, GenerationEvent>> events_;
   std::vector<SequenceId> released_;
 };

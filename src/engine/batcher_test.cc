@@ -78,15 +78,131 @@ TEST(Batcher, CancelInFlightReleasesStateOnlyAfterTheStep) {
   EXPECT_EQ(b.running(), 0u);
 }
 
+GenerationRequest request_of(std::vector<std::int32_t> prompt, std::uint32_t max_tokens) {
+  GenerationRequest r;
+  r.prompt = std::move(prompt);
+  r.max_tokens = max_tokens;
+  return r;
+}
+std::vector<std::int32_t> counting(std::int32_t first, std::size_t n) {
+  std::vector<std::int32_t> v(n);
+  for (std::size_t i = 0; i < n; ++i) v[i] = first + static_cast<std::int32_t>(i);
+  return v;
+}
+std::vector<std::int32_t> joined(std::vector<std::int32_t> a, const std::vector<std::int32_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST(Batcher, TheNextTurnBeginsWhereTheLastPromptEnded) {
+  Batcher b({.sequences = 2, .context = 400, .step_rows = 400, .pages = {400, 4}, .prefixes = 2}, 1);
+  const auto run = [&] {
+    std::vector<SequenceRows> seen;
+    while (auto step = b.next_step()) {
+      seen.insert(seen.end(), step->sequences.begin(), step->sequences.end());
+      b.on_reply(step->step, reply_to(*step));
+    }
+    return seen;
+  };
+  const auto first = counting(0, 100);
+  ASSERT_TRUE(b.admit(request_of(first, 3)));
+  auto seen = run();
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_EQ(seen[0].rows, 100u);
+  const SequenceId kept = seen[1].keep;
+  EXPECT_NE(kept.value, 0u) << "before the first token after the prompt";
+  EXPECT_EQ(b.kept(), 1u);
+
+  ASSERT_TRUE(b.admit(request_of(joined(first, counting(500, 50)), 2)));
+  seen = run();
+  EXPECT_EQ(seen[0].from, kept);
+  EXPECT_EQ(seen[0].first_position, 100u);
+  EXPECT_EQ(seen[0].rows, 50u);
+  EXPECT_EQ(b.kept(), 2u);
+
+  // Another conversation with the same beginning of 60 tokens: nothing kept fits, but from now on there will be.
+  ASSERT_TRUE(b.admit(request_of(joined(counting(0, 60), counting(700, 50)), 2)));
+  seen = run();
+  EXPECT_EQ(seen[0].from.value, 0u);
+  EXPECT_EQ(seen[0].rows, 60u);
+  ASSERT_TRUE(b.admit(request_of(joined(counting(0, 60), counting(800, 50)), 2)));
+  seen = run();
+  EXPECT_NE(seen[0].from.value, 0u);
+  EXPECT_EQ(seen[0].first_position, 60u);
+  EXPECT_LE(b.kept(), 2u);
+}
+
+TEST(Batcher, APrefixThatIsGoneIsComputed) {
+  Batcher b({.sequences = 1, .context = 400, .step_rows = 400, .pages = {400, 4}, .prefixes = 1}, 1);
+  ASSERT_TRUE(b.admit(request_of(counting(0, 100), 2)));
+  while (auto step = b.next_step()) b.on_reply(step->step, reply_to(*step));
+  b.take_events();
+  ASSERT_EQ(b.kept(), 1u);
+  const auto id = b.admit(request_of(counting(0, 150), 2));
+  auto step = b.next_step();
+  ASSERT_NE(step->sequences[0].from.value, 0u);
+  b.on_reply(step->step, fail(Code::not_found, "not here"));
+  EXPECT_EQ(b.kept(), 0u);
+  step = b.next_step();
+  ASSERT_TRUE(step);
+  EXPECT_EQ(step->sequences[0].first_position, 0u);
+  EXPECT_EQ(step->sequences[0].rows, 150u);
+  b.on_reply(step->step, reply_to(*step));
+  while ((step = b.next_step())) b.on_reply(step->step, reply_to(*step));
+  const auto events = b.take_events();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events.back().first, *id);
+  EXPECT_EQ(std::get<FinishedEvent>(events.back().second).reason, FinishReason::length);
+}
+
+TEST(Batcher, OneSequencesErrorIsNotTheOthers) {
+  Batcher b({.sequences = 3, .context = 100, .step_rows = 100, .pages = {100, 3}}, 1);
+  std::vector<std::uint64_t> ids;
+  for (int i = 0; i < 3; ++i) ids.push_back(*b.admit(request_of(counting(100 * i, 10), 4)));
+  const std::int32_t culprit = 100;  // the first token of the second
+  std::map<std::uint64_t, std::vector<std::int32_t>> tokens;
+  std::map<std::uint64_t, bool> failed;
+  for (int rounds = 0; rounds < 100; ++rounds) {
+    auto step = b.next_step();
+    if (!step) break;
+    bool bad = false;
+    for (std::size_t at = 0, i = 0; i < step->sequences.size(); at += step->sequences[i++].rows)
+      bad = bad || (step->sequences[i].first_position == 0 && step->tokens[at] == culprit && rounds >= 1) ||
+            (rounds == 1 && step->sequences.size() > 1);
+    if (bad)
+      b.on_reply(step->step, fail(Code::internal, "a value is not finite"));
+    else
+      b.on_reply(step->step, reply_to(*step));
+    for (auto& [id, event] : b.take_events()) {
+      if (auto* t = std::get_if<TokenEvent>(&event)) tokens[id].push_back(t->sample.token);
+      if (std::holds_alternative<FailedEvent>(event)) failed[id] = true;
+    }
+  }
+  EXPECT_EQ(b.running(), 0u);
+  EXPECT_EQ(tokens[ids[0]].size(), 4u);
+  EXPECT_EQ(tokens[ids[2]].size(), 4u);
+  EXPECT_TRUE(failed[ids[1]]);
+  EXPECT_EQ(failed.size(), 1u);
+}
+
+TEST(Batcher, PagesAreSetAsideForTheWholeOfASequence) {
+  Batcher b({.sequences = 4, .context = 100, .step_rows = 100, .pages = {10, 12}}, 1);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(b.admit(request_of(counting(0, 20), 30)));  // five pages each
+  auto step = b.next_step();
+  ASSERT_TRUE(step);
+  EXPECT_EQ(step->sequences.size(), 2u) << "of twelve pages";
+  EXPECT_EQ(b.waiting(), 2u);
+}
+
 // Random arrivals, replies, failures and cancels: every request ends exactly once, positions are consecutive, rows
 // never exceed the step, and every sequence is released once.
 TEST(Batcher, Property) {
   const std::uint64_t seed = std::random_device{}();
   CounterRandom random(seed);
   SCOPED_TRACE(seed);
-  Batcher b({3, 64, 10, 2, 8}, 500);
+  Batcher b({3, 64, 10, 2, 8, {16, 14}, 2}, 500);
   std::map<std::uint64_t, int> ended;
-  std::map<SequenceId, std::uint32_t> position;
+  std::map<SequenceId, std::uint32_t> position, copies;
   std::vector<Step> in_flight;
   std::set<SequenceId> released;
   std::vector<std::uint64_t> ids;
@@ -98,22 +214,29 @@ TEST(Batcher, Property) {
   for (int round = 0; round < 3000; ++round) {
     const auto what = random.below(10);
     if (what < 2 && round < 2500) {
-      if (const auto id = b.admit(request(1 + random.below(40), static_cast<std::uint32_t>(1 + random.below(24)))))
-        ids.push_back(*id);
+      auto r = request(1 + random.below(40), static_cast<std::uint32_t>(1 + random.below(24)));
+      r.prompt.front() = static_cast<std::int32_t>(random.below(2));
+      if (const auto id = b.admit(std::move(r))) ids.push_back(*id);
     } else if (what == 2 && !ids.empty()) {
       b.cancel(ids[random.below(ids.size())]);
     } else if (what < 6 && !in_flight.empty()) {
       const std::size_t i = random.below(in_flight.size());
       const Step step = in_flight[i];
       in_flight.erase(in_flight.begin() + static_cast<std::ptrdiff_t>(i));
-      if (random.below(20) == 0)
-        b.on_reply(step.step, fail(Code::unavailable, "lost"));
+      if (const auto bad = random.below(20); bad < 2)
+        b.on_reply(step.step, fail(bad == 0 ? Code::unavailable : Code::internal, "lost"));
       else
         b.on_reply(step.step, reply_to(step));
     } else if (auto step = b.next_step()) {
       EXPECT_LE(step->tokens.size(), 10u);
       for (const auto& s : step->sequences) {
         EXPECT_FALSE(released.contains(s.sequence));
+        if (s.from.value != 0 && position[s.sequence] == 0) {
+          EXPECT_TRUE(copies.contains(s.from) && !released.contains(s.from));
+          EXPECT_EQ(copies[s.from], s.first_position);
+          position[s.sequence] = s.first_position;
+        }
+        if (s.keep.value != 0) copies[s.keep] = s.first_position;
         EXPECT_EQ(position[s.sequence], s.first_position);
         position[s.sequence] += s.rows;
         for (const auto& other : in_flight)

@@ -22,8 +22,13 @@ std::uint64_t random_high_bits() {
 }
 
 BatcherLimits limits_of(const PipelineInfo& info, std::uint32_t queue) {
-  return {info.budget.sequences, info.budget.context, info.budget.step_rows, std::max<std::uint32_t>(info.stages, 1),
-          queue};
+  return {info.budget.sequences,
+          info.budget.context,
+          info.budget.step_rows,
+          std::max<std::uint32_t>(info.stages, 1),
+          queue,
+          cache_pages(info.budget),
+          info.budget.prefixes};
 }
 
 }  // namespace
@@ -71,6 +76,7 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
     if (stopping) return;
     if (const auto info = pipeline->info()) batcher.set_limits(limits_of(*info, options.queue));
     while (auto step = batcher.next_step()) {
+      if (auto released = batcher.take_released(); !released.empty()) pipeline->release(std::move(released));
       const std::uint64_t number = step->step;
       submitted.insert(number);
       pipeline->submit(std::move(*step), [self = shared_from_this(), number](Result<StepReply> reply) {

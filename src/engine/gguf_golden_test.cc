@@ -100,6 +100,32 @@ INSTANTIATE_TEST_SUITE_P(Files, GgufGolden, testing::ValuesIn(names()), [](const
   return name;
 });
 
+// What a cache stores is part of the definition, whatever the cut; coarser types stay near.
+TEST(GgufCaches, EveryTypeGivesTheInterpretersBits) {
+  if (!golden().is_object()) GTEST_SKIP() << "MYRIAD_TEST_DATA has no golden/gguf";
+  for (const char* file : {"llama-dense-Q8_0.gguf", "qwen3-dense-F32.gguf", "deepseek2-moe-Q8_0.gguf"}) {
+    auto weights = GgufWeights::open(golden_file(file));
+    ASSERT_TRUE(weights) << weights.error().to_string();
+    const auto held = std::make_shared<GgufWeights>(std::move(*weights));
+    const TestModel model{held, held->graph()};
+    const auto ids = golden()["files"][file]["ids"].get<std::vector<std::int32_t>>();
+    Logits straight;
+    for (const KvCache cache : {KvCache::f32, KvCache::bf16, KvCache::f16, KvCache::i8}) {
+      auto interpreter = Interpreter::load(*held, Profile::exact, cache);
+      ASSERT_TRUE(interpreter) << interpreter.error().to_string();
+      const auto defined = interpreter->forward(ids);
+      ASSERT_TRUE(defined) << defined.error().to_string();
+      const auto pipeline = model.pipeline(Profile::exact, {.random_seed = 3},
+                                           {.sequences = 2, .context = 64, .step_rows = 16, .cache = cache}, 2);
+      EXPECT_EQ(logits_of(*pipeline, ids, 5), *defined) << file << " " << kv_cache_name(cache);
+      if (cache == KvCache::f32) straight = *defined;
+      const double moved = distance(*defined, straight).largest;
+      EXPECT_LT(moved, cache == KvCache::i8 ? 0.1 : 0.03) << file << " " << kv_cache_name(cache);
+      EXPECT_EQ(moved == 0, cache == KvCache::f32) << file << " " << kv_cache_name(cache);
+    }
+  }
+}
+
 // Another model's mathematics over the same weights.
 class Mutant final : public ModelWeights {
  public:

@@ -6,31 +6,45 @@
 namespace myriad {
 
 PartExecutor::PartExecutor(const Graph& graph, Profile profile, Budget budget, const Kernels& kernels, ThreadPool& pool)
-    : graph_(graph), profile_(profile), budget_(budget), runner_(graph, profile, kernels, pool) {
-  for (std::size_t i = budget.sequences; i > 0; --i) free_slots_.push_back(i - 1);
+    : graph_(graph),
+      profile_(profile),
+      budget_(budget),
+      runner_(graph, profile, budget.cache, kernels, pool),
+      pages_(cache_pages(budget)),
+      slot_pages_(state_slots(budget)) {
+  for (std::size_t i = state_slots(budget); i > 0; --i) free_slots_.push_back(i - 1);
+  page_users_.assign(pages_.count, 0);
+  for (std::uint64_t i = pages_.count; i > 0; --i) free_pages_.push_back(static_cast<std::uint32_t>(i - 1));
 }
 
 Status PartExecutor::add(std::uint32_t index, Part part) {
-  auto entry = std::make_unique<Entry>(Entry{std::move(part), {}, 0, {}});
+  auto entry = std::make_unique<Entry>(Entry{std::move(part), {}, {}, 0, 0, {}});
   const Operator& op = entry->part.op();
   const PartSpec& spec = entry->part.spec();
-  entry->slot_bytes = (attention_state_bytes(op, spec.units(), budget_.context, profile_) + 63) / 64 * 64;
-  if (entry->slot_bytes > (std::uint64_t{1} << 48) / std::max<std::uint32_t>(budget_.sequences, 1))
-    return fail(Code::does_not_fit,
-                "the attention state of {} sequences of {} positions in {} would take {} bytes each", budget_.sequences,
-                budget_.context, spec.name(), entry->slot_bytes);
-  if (entry->slot_bytes != 0) {
-    MYRIAD_TRY(entry->state, AlignedBuffer::allocate(entry->slot_bytes * budget_.sequences,
-                                                     fmt::format("the attention state of {} sequences in {}",
-                                                                 budget_.sequences, spec.name())));
-    entry->next.assign(budget_.sequences, 0);
+  if (has_state(op.kind)) {
+    const std::uint32_t units = spec.units();
+    entry->slot_bytes = (op.state_bytes(units) + 63) / 64 * 64;
+    entry->page_bytes = (op.state_bytes_per_position(units, runner_.cache()) * pages_.positions + 63) / 64 * 64;
+    if (attention_state_bytes(op, units, profile_, budget_) > std::uint64_t{1} << 48)
+      return fail(Code::does_not_fit, "the attention state of {} sequences of {} positions in {} would take {} bytes",
+                  state_slots(budget_), budget_.context, spec.name(),
+                  attention_state_bytes(op, units, profile_, budget_));
+    const std::string what =
+        fmt::format("the attention state of {} sequences in {}", state_slots(budget_), spec.name());
+    if (entry->slot_bytes != 0) {
+      MYRIAD_TRY(entry->state, AlignedBuffer::allocate(entry->slot_bytes * state_slots(budget_), what));
+    }
+    if (entry->page_bytes != 0) {
+      MYRIAD_TRY(entry->pool, AlignedBuffer::allocate(entry->page_bytes * pages_.count, what));
+    }
+    entry->next.assign(state_slots(budget_), 0);
   }
   if (op.kind == OpKind::lead) {
     LeadVectors& lead = leads_[spec.op];
     for (const auto& v : entry->part.vectors()) lead.vectors[v.role].assign(v.values.begin(), v.values.end());
   }
   part_bytes_ += entry->part.bytes();
-  state_bytes_ += entry->state.size();
+  state_bytes_ += entry->state.size() + entry->pool.size();
   parts_[index] = std::move(entry);
   return {};
 }
@@ -39,7 +53,7 @@ std::optional<Part> PartExecutor::take(std::uint32_t index) {
   const auto it = parts_.find(index);
   if (it == parts_.end()) return std::nullopt;
   part_bytes_ -= it->second->part.bytes();
-  state_bytes_ -= it->second->state.size();
+  state_bytes_ -= it->second->state.size() + it->second->pool.size();
   Part part = std::move(it->second->part);
   if (part.op().kind == OpKind::lead) leads_.erase(part.spec().op);
   parts_.erase(it);
@@ -51,30 +65,107 @@ const Part* PartExecutor::find(std::uint32_t index) const {
   return it == parts_.end() ? nullptr : &it->second->part;
 }
 
-Result<std::size_t> PartExecutor::slot_of(SequenceId sequence, bool first) {
-  if (const auto it = slots_.find(sequence); it != slots_.end()) {
-    it->second.used = now_;
-    return it->second.index;
-  }
-  if (std::find(released_.begin(), released_.end(), sequence) != released_.end())
-    return fail(Code::stale, "sequence {:x} was released already", sequence.value);
-  if (!first)
-    return fail(Code::not_found, "sequence {:x} has no attention state here; the request must start again",
-                sequence.value);
-  if (free_slots_.empty()) {
-    const auto oldest = std::min_element(slots_.begin(), slots_.end(),
-                                         [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-    if (oldest == slots_.end() || now_ - oldest->second.used < kReclaimIdle)
-      return fail(Code::busy,
-                  "no room for another sequence: {} run already; wait, or give the fleet a larger --sequences",
-                  budget_.sequences);
-    const SequenceId forgotten[] = {oldest->first};
-    release(forgotten);
-  }
+bool PartExecutor::reclaim() {
+  const auto oldest = std::min_element(slots_.begin(), slots_.end(),
+                                       [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+  if (oldest == slots_.end() || now_ - oldest->second.used < kReclaimIdle) return false;
+  const SequenceId forgotten[] = {oldest->first};
+  release(forgotten);
+  return true;
+}
+
+Result<std::size_t> PartExecutor::take_slot(SequenceId sequence) {
+  if (free_slots_.empty() && !reclaim())
+    return fail(Code::busy,
+                "no room for another sequence: {} run or are kept already; wait, or give the fleet a larger "
+                "--sequences",
+                slots_.size());
   const std::size_t slot = free_slots_.back();
   free_slots_.pop_back();
   slots_[sequence] = {slot, now_};
   return slot;
+}
+
+Result<std::size_t> PartExecutor::slot_of(const SequenceRows& rows) {
+  const auto missing = [&](SequenceId id) {
+    return fail(Code::not_found, "sequence {:x} has no attention state here; the request must start again", id.value);
+  };
+  const SequenceId id = rows.sequence;
+  std::size_t slot = 0;
+  if (const auto it = slots_.find(id); it != slots_.end()) {
+    slot = it->second.index;
+  } else {
+    if (std::find(released_.begin(), released_.end(), id) != released_.end())
+      return fail(Code::stale, "sequence {:x} was released already", id.value);
+    if (rows.from.value != 0) {
+      const auto source = slots_.find(rows.from);
+      if (source == slots_.end()) return missing(rows.from);
+      MYRIAD_TRY_STATUS(copy_sequence(source->second.index, rows.first_position, id));
+      slot = slots_.at(id).index;
+    } else {
+      if (rows.first_position != 0) return missing(id);
+      MYRIAD_TRY(slot, take_slot(id));
+    }
+  }
+  // A copy for later is a convenience: where there is no room for it, whoever asks for it is told to start again.
+  if (rows.keep.value != 0 && !slots_.contains(rows.keep)) (void)copy_sequence(slot, rows.first_position, rows.keep);
+  return slot;
+}
+
+Status PartExecutor::copy_sequence(std::size_t from, std::uint32_t position, SequenceId to) {
+  for (const auto& [index, entry] : parts_) {
+    if (!has_state(entry->part.op().kind)) continue;
+    const std::uint32_t next = entry->next[from];
+    if (entry->recurrent() ? next != position : next < position)
+      return fail(Code::not_found,
+                  "sequence {:x} cannot begin at position {} as another one: that stands at {}; the request must start "
+                  "again",
+                  to.value, position, next);
+  }
+  MYRIAD_TRY(const std::size_t slot, take_slot(to));
+  for (auto& [index, entry] : parts_) {
+    if (!has_state(entry->part.op().kind)) continue;
+    if (entry->recurrent()) std::memcpy(entry->slot(slot), entry->slot(from), entry->slot_bytes);
+    entry->next[slot] = position;
+  }
+  const std::uint64_t shared = std::min<std::uint64_t>(pages_.for_positions(position), slot_pages_[from].size());
+  slot_pages_[slot].assign(slot_pages_[from].begin(), slot_pages_[from].begin() + static_cast<std::ptrdiff_t>(shared));
+  for (const auto page : slot_pages_[slot]) ++page_users_[page];
+  return {};
+}
+
+Result<std::uint32_t> PartExecutor::take_page() {
+  while (free_pages_.empty())
+    if (!reclaim())
+      return fail(Code::busy,
+                  "no room in the caches: all {} pages of {} positions are in use; wait, or give the fleet more "
+                  "--cache-positions",
+                  pages_.count, pages_.positions);
+  const std::uint32_t page = free_pages_.back();
+  free_pages_.pop_back();
+  page_users_[page] = 1;
+  return page;
+}
+
+void PartExecutor::drop_page(std::uint32_t page) {
+  if (--page_users_[page] == 0) free_pages_.push_back(page);
+}
+
+Status PartExecutor::own_pages(std::size_t slot, std::uint32_t first, std::uint32_t last) {
+  auto& mine = slot_pages_[slot];
+  for (std::uint64_t i = first / pages_.positions; i < pages_.for_positions(last); ++i) {
+    if (i < mine.size() && page_users_[mine[i]] == 1) continue;
+    MYRIAD_TRY(const std::uint32_t fresh, take_page());
+    if (i >= mine.size()) {
+      mine.push_back(fresh);
+      continue;
+    }
+    for (auto& [index, entry] : parts_)
+      if (entry->page_bytes != 0) std::memcpy(entry->page(fresh), entry->page(mine[i]), entry->page_bytes);
+    drop_page(mine[i]);
+    mine[i] = fresh;
+  }
+  return {};
 }
 
 Result<Activation> PartExecutor::attend(Entry& entry, std::span<const Activation* const> inputs,
@@ -83,25 +174,34 @@ Result<Activation> PartExecutor::attend(Entry& entry, std::span<const Activation
   std::vector<AttentionState> states(sequences.size());
   std::vector<SequenceSlice> slices(sequences.size());
   std::vector<std::size_t> slots(sequences.size());
+  std::vector<std::vector<std::byte*>> pages(sequences.size());
+  for (const SequenceRows& s : sequences)  // none of them is reclaimed for another
+    for (const SequenceId id : {s.sequence, s.from})
+      if (const auto it = slots_.find(id); it != slots_.end()) it->second.used = now_;
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const SequenceRows& s = sequences[i];
-    MYRIAD_TRY(const std::size_t slot, slot_of(s.sequence, s.first_position == 0));
+    if (s.rows > budget_.context || s.first_position > budget_.context - s.rows)
+      return fail(Code::limit, "positions {} to {} of a sequence; the context budget is {}", s.first_position,
+                  std::uint64_t{s.first_position} + s.rows, budget_.context);
+    MYRIAD_TRY(const std::size_t slot, slot_of(s));
     if (std::find(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(i), slot) !=
         slots.begin() + static_cast<std::ptrdiff_t>(i))
       return fail(Code::invalid_argument, "sequence {:x} stands twice in one call", s.sequence.value);
-    std::byte* memory = entry.state.data() + slot * entry.slot_bytes;
     if (s.first_position == 0) {
-      std::memset(memory, 0, entry.part.op().state_bytes(entry.part.spec().units()));
+      if (entry.recurrent()) std::memset(entry.slot(slot), 0, entry.slot_bytes);
       entry.next[slot] = 0;
     }
     if (entry.next[slot] != s.first_position)
       return fail(Code::stale, "sequence {:x} is at position {}, the call begins at {}", s.sequence.value,
                   entry.next[slot], s.first_position);
-    if (s.rows > budget_.context || s.first_position > budget_.context - s.rows)
-      return fail(Code::limit, "positions {} to {} of a sequence; the context budget is {}", s.first_position,
-                  s.first_position + s.rows, budget_.context);
+    MYRIAD_TRY_STATUS(own_pages(slot, s.first_position, s.first_position + s.rows));
     slots[i] = slot;
-    states[i] = {memory, budget_.context, s.first_position};
+  }
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const SequenceRows& s = sequences[i];
+    if (entry.page_bytes != 0)
+      for (const auto page : slot_pages_[slots[i]]) pages[i].push_back(entry.page(page));
+    states[i] = {entry.slot(slots[i]), pages[i], pages_.positions, s.first_position};
     slices[i] = {s.rows, &states[i]};
   }
   MYRIAD_TRY(Activation out, runner_.attend(entry.part, inputs, slices));
@@ -198,6 +298,9 @@ std::vector<SequenceId> PartExecutor::release(std::span<const SequenceId> sequen
     if (std::find(released_.begin(), released_.end(), id) != released_.end()) continue;
     fresh.push_back(id);
     if (const auto it = slots_.find(id); it != slots_.end()) {
+      auto& pages = slot_pages_[it->second.index];
+      for (const auto page : pages) drop_page(page);
+      pages.clear();
       free_slots_.push_back(it->second.index);
       slots_.erase(it);
     }

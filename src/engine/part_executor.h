@@ -30,7 +30,7 @@ class PartExecutor {
   // All referenced objects must outlive this one.
   PartExecutor(const Graph& graph, Profile profile, Budget budget, const Kernels& kernels, ThreadPool& pool);
 
-  // Takes a loaded part under its index in the plan, and allocates the state of `budget.sequences` sequences for it if
+  // Takes a loaded part under its index in the plan, and allocates the states and cache pages of the budget for it if
   // it has any. Errors: does_not_fit.
   Status add(std::uint32_t index, Part part);
   // Gives a part back, without its state.
@@ -41,8 +41,9 @@ class PartExecutor {
   [[nodiscard]] std::uint64_t state_bytes() const { return state_bytes_; }
 
   // Items of a round; take(i, output) once for each. Errors name the part: not_found (no such part here, or no such
-  // sequence), busy (no room for another sequence), limit (nor for another position), stale (a position other than the
-  // next, or a released sequence), and those of PartRunner; then some items may not have been taken.
+  // sequence, or none that another can begin as), busy (no room for another sequence or page), limit (the context
+  // ends), stale (a position other than the next, or a released sequence), and those of PartRunner; then some items may
+  // not have been taken.
   struct Item {
     std::uint32_t part;  // its index in the plan
     std::span<const Activation* const> inputs;
@@ -65,17 +66,29 @@ class PartExecutor {
  private:
   struct Entry {
     Part part;
-    AlignedBuffer state;  // budget.sequences times slot_bytes
-    std::uint64_t slot_bytes = 0;
+    AlignedBuffer state, pool;  // state_slots(budget) times slot_bytes; pages_.count times page_bytes
+    std::uint64_t slot_bytes = 0, page_bytes = 0;
     std::vector<std::uint32_t> next;  // next position by slot
+    [[nodiscard]] bool recurrent() const { return slot_bytes != 0; }
+    [[nodiscard]] std::byte* slot(std::size_t i) { return state.data() + i * slot_bytes; }
+    [[nodiscard]] std::byte* page(std::uint32_t i) { return pool.data() + i * page_bytes; }
   };
   [[nodiscard]] std::uint64_t answer_row_bytes(const Part& part, HeadWant want) const;  // in a frame
   [[nodiscard]] Result<Activation> embed(const Entry& entry, const Item& item,
                                          std::span<const std::int32_t> tokens) const;
   Result<Activation> attend(Entry& entry, std::span<const Activation* const> inputs,
                             std::span<const SequenceRows> sequences);
-  // The slot of a sequence; takes a free one if this is its first position.
-  Result<std::size_t> slot_of(SequenceId sequence, bool first);
+  // The slot of a sequence whose rows come; takes a free one if it begins here.
+  Result<std::size_t> slot_of(const SequenceRows& rows);
+  Result<std::size_t> take_slot(SequenceId sequence);
+  // `to` begins as the sequence in slot `from` is at `position`: the pages are shared until somebody writes to them.
+  Status copy_sequence(std::size_t from, std::uint32_t position, SequenceId to);
+  // Gives a slot pages of its own for positions [first, last).
+  Status own_pages(std::size_t slot, std::uint32_t first, std::uint32_t last);
+  Result<std::uint32_t> take_page();
+  void drop_page(std::uint32_t page);
+  // Forgets the sequence that was used longest ago, if that is long enough; false if there is none.
+  bool reclaim();
 
   const Graph& graph_;
   Profile profile_;
@@ -90,6 +103,9 @@ class PartExecutor {
   std::unordered_map<SequenceId, Slot> slots_;
   Nanos now_{};
   std::vector<std::size_t> free_slots_;
+  CachePages pages_;
+  std::vector<std::vector<std::uint32_t>> slot_pages_;  // by slot, in order of positions
+  std::vector<std::uint32_t> page_users_, free_pages_;
   std::deque<SequenceId> released_;
   std::uint64_t part_bytes_ = 0, state_bytes_ = 0;
 };

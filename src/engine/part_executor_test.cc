@@ -1,3 +1,5 @@
+#include <future>
+
 #include "engine/part_executor.h"
 
 #include "engine/test_model.h"
@@ -62,6 +64,81 @@ TEST_F(Executor, ReleaseFreesASlotOnceAndRefusesLateCalls) {
   EXPECT_TRUE(parts_.release(one).empty());
   EXPECT_EQ(attend(1, 0).error().code, Code::stale);
   EXPECT_TRUE(attend(3, 0));
+}
+
+// A sequence that begins as a copy goes on as the original does; neither sees what the other adds, whatever pages they
+// share.
+TEST(Copies, GoOnAsTheOriginalDoes) {
+  for (const char* name : {"random-k3", "random-kimi-linear"}) {
+    for (const KvCache cache : {KvCache::f32, KvCache::bf16, KvCache::f16, KvCache::i8}) {
+      const TestModel model = TestModel::open(test_model(name));
+      const Budget budget{.sequences = 2, .context = 40, .step_rows = 16, .prefixes = 1, .cache = cache};
+      const auto pipeline = model.pipeline(Profile::fast, {}, budget, 1);
+      std::vector<std::int32_t> ids(30);
+      for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * 37 % 256);
+      const auto run = [&](std::uint64_t sequence, std::uint32_t first, std::vector<std::int32_t> tokens,
+                           SequenceId from = {}, SequenceId keep = {}) {
+        Step step;
+        step.step = 1;
+        step.sequences = {{{sequence}, first, static_cast<std::uint32_t>(tokens.size()), from, keep}};
+        step.wanted = {{static_cast<std::uint16_t>(tokens.size() - 1), HeadWant::logits, {}}};
+        step.tokens = std::move(tokens);
+        std::promise<Result<std::vector<float>>> logits;
+        pipeline->submit(std::move(step), [&](Result<StepReply> reply) {
+          if (reply)
+            logits.set_value(std::vector<float>(reply->tensors[0].values.begin(), reply->tensors[0].values.end()));
+          else
+            logits.set_value(std::unexpected(reply.error()));
+        });
+        return logits.get_future().get();
+      };
+      const auto some = [&](std::size_t begin, std::size_t end) {
+        return std::vector(ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                           ids.begin() + static_cast<std::ptrdiff_t>(end));
+      };
+      ASSERT_TRUE(run(1, 0, some(0, 10)));
+      ASSERT_TRUE(run(1, 10, some(10, 20), {}, {5})) << "sequence 5 is 1 at position 10";
+      const auto straight = run(1, 20, some(20, 30));
+      ASSERT_TRUE(straight) << straight.error().to_string();
+      const auto other = run(2, 10, some(3, 9), {5});  // writes into the shared page
+      ASSERT_TRUE(other) << other.error().to_string();
+      pipeline->release({{2}});
+      ASSERT_TRUE(run(3, 10, some(10, 20), {5}));
+      EXPECT_EQ(run(3, 20, some(20, 30)).value(), *straight) << name << " " << kv_cache_name(cache);
+      EXPECT_EQ(run(4, 10, some(10, 20), {99}).error().code, Code::not_found);
+      pipeline->release({{1}});
+      EXPECT_EQ(run(6, 9, some(9, 20), {5}).error().code, Code::not_found) << "a recurrent state cannot be cut back";
+    }
+  }
+}
+
+TEST_F(Executor, APoolOfFewerPagesThanSequencesCouldFillIsSharedOut) {
+  // Pages of 8 positions, three of them, for four sequences of up to 8.
+  PartExecutor parts(model_.graph, Profile::exact,
+                     Budget{.sequences = 4, .context = 8, .step_rows = 8, .positions = 24}, scalar_kernels(), pool_);
+  const std::size_t mla = 3;  // the first layer whose attention has a cache
+  const PartSpec spec{{mla, OpRole::attn, 0}, 0, 2};
+  auto bytes = build_part(*model_.weights, spec);
+  ASSERT_TRUE(bytes) << bytes.error().to_string();
+  ASSERT_TRUE(parts.add(0, Part::parse(std::move(*bytes), model_.graph, nullptr).value()));
+  EXPECT_EQ(parts.state_bytes(), 3 * 8 * parts.find(0)->op().state_bytes_per_position(2, CacheType::f32));
+  const auto begin = [&](std::uint64_t sequence) {
+    const Operator& op = parts.find(0)->op();
+    std::vector<Activation> inputs;
+    for (const Seam& seam : op.inputs) inputs.emplace_back(Form::f32, 5, seam.width);
+    std::vector<const Activation*> pointers;
+    for (const Activation& x : inputs) pointers.push_back(&x);
+    const SequenceRows rows[] = {{{sequence}, 0, 5, {}, {}}};
+    const PartExecutor::Item item{0, pointers, {}, HeadWant::logits};
+    return parts.run({&item, 1}, rows, {}, [](std::size_t, Activation) {});
+  };
+  ASSERT_TRUE(begin(1));
+  ASSERT_TRUE(begin(2));
+  ASSERT_TRUE(begin(3));
+  EXPECT_EQ(begin(4).error().code, Code::busy);
+  const SequenceId two[] = {{2}};
+  parts.release(two);
+  EXPECT_TRUE(begin(5));
 }
 
 TEST_F(Executor, ACallIsBoundedBeforeItIsRun) {

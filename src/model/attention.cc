@@ -20,6 +20,40 @@ void l2_normalise(const Kernels& kernels, std::span<float> x, float scale) {
 
 }  // namespace
 
+std::size_t cached_value_bytes(CacheType type) {
+  return type == CacheType::f32 ? 4 : type == CacheType::i8 ? 1 : 2;
+}
+
+bool store_in_cache(const Kernels& kernels, CacheType type, const float* values, std::size_t n, void* to,
+                    float* scales) {
+  switch (type) {
+    case CacheType::f32:
+      std::copy_n(values, n, static_cast<float*>(to));
+      return true;
+    case CacheType::bf16:
+      std::transform(values, values + n, static_cast<std::uint16_t*>(to), f32_to_bf16);
+      return true;
+    case CacheType::f16:
+      std::transform(values, values + n, static_cast<std::uint16_t*>(to), f32_to_f16);
+      return true;
+    case CacheType::i8:
+      return kernels.quantize_i8(values, n, static_cast<std::int8_t*>(to), scales);
+  }
+  return false;
+}
+
+bool round_as_cached(const Kernels& kernels, CacheType type, std::span<float> values) {
+  if (type == CacheType::bf16) std::ranges::transform(values, values.begin(), round_to_bf16);
+  if (type == CacheType::f16)
+    std::ranges::transform(values, values.begin(), [](float v) { return f16_to_f32(f32_to_f16(v)); });
+  if (type != CacheType::i8) return true;
+  std::vector<std::int8_t> q(values.size());
+  std::vector<float> scales((values.size() + kGroup - 1) / kGroup);
+  if (!kernels.quantize_i8(values.data(), values.size(), q.data(), scales.data())) return false;
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(q[i]) * scales[i / kGroup];
+  return true;
+}
+
 float inverse_root(std::size_t n) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(n)));
 }
@@ -65,7 +99,14 @@ BlockAttention::BlockAttention(std::size_t key_dims, std::size_t value_dims, std
 void BlockAttention::attend(const Kernels& kernels, const float* queries, AttentionCache cache,
                             std::span<const std::uint32_t> counts, float scale, float* out) {
   const std::size_t stride = cache.stride != 0 ? cache.stride : key_dims_;
-  const std::size_t bytes = cache.bf16 ? sizeof(std::uint16_t) : sizeof(float);
+  const auto rows_of = [&](const std::byte* page, std::size_t value, std::size_t first_scale) {
+    CacheRows rows{page + cache.rows_at + cached_value_bytes(cache.type) * value, stride};
+    if (cache.type == CacheType::i8) {
+      rows.scales = reinterpret_cast<const float*>(page + cache.scales_at) + first_scale;
+      rows.scale_ld = cache.scale_stride;
+    }
+    return rows;
+  };
   std::size_t begun = 0;  // the queries before see nothing of this block
   for (std::size_t first = 0; begun < counts.size(); first += kAttentionBlock) {
     while (begun < counts.size() && counts[begun] <= first) ++begun;
@@ -73,15 +114,15 @@ void BlockAttention::attend(const Kernels& kernels, const float* queries, Attent
     if (n == 0) break;
     for (std::size_t i = 0; i < n; ++i)
       here_[i] = static_cast<std::uint32_t>(std::min<std::size_t>(kAttentionBlock, counts[begun + i] - first));
-    const std::byte* keys = cache.data + first * stride * bytes;
+    const std::byte* page = cache.pages[first / kAttentionBlock];
     float* acc = first == 0 ? out : block_.data();
     kernels.attention({.queries = queries + begun * key_dims_,
                        .query_ld = key_dims_,
                        .query_count = n,
                        .counts = here_.data(),
-                       .type = cache.bf16 ? CacheType::bf16 : CacheType::f32,
-                       .keys = {keys, stride},
-                       .values = {keys + cache.values_at * bytes, stride},
+                       .type = cache.type,
+                       .keys = rows_of(page, 0, 0),
+                       .values = rows_of(page, cache.values_at, cache.value_scales_at),
                        .key_dims = key_dims_,
                        .value_dims = value_dims_,
                        .scale = scale,

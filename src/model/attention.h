@@ -36,15 +36,29 @@ class KdaHead {
   std::vector<float> q_, k_, v_, decay_, o_, gate_;
 };
 
-// Positions 0 … n−1 of one sequence: keys, and values either among them (MLA) or behind them.
+inline constexpr std::size_t kAttentionBlock = 1024;  // absolute blocks of positions, merged in ascending order
+
+// Positions 0 … n−1 of one sequence, in pages of kAttentionBlock positions: rows that hold a position's keys, and its
+// values either among them (MLA) or behind them (GQA).
 struct AttentionCache {
-  const std::byte* data;
-  bool bf16;                  // else f32
-  std::size_t stride = 0;     // values from one position to the next; 0: key_dims
-  std::size_t values_at = 0;  // where a position's values begin
+  std::span<const std::byte* const> pages;
+  CacheType type = CacheType::f32;
+  std::size_t rows_at = 0;          // byte of a page where its rows begin
+  std::size_t stride = 0;           // values from one position to the next; 0: key_dims
+  std::size_t values_at = 0;        // of a row: where its values begin
+  std::size_t scales_at = 0;        // i8: byte of a page where its scales begin; at a multiple of 4
+  std::size_t scale_stride = 0;     // scales from one position to the next
+  std::size_t value_scales_at = 0;  // of a position's scales
 };
 
-inline constexpr std::size_t kAttentionBlock = 1024;  // absolute blocks of positions, merged in ascending order
+std::size_t cached_value_bytes(CacheType type);  // of one value, without scales
+
+// Writes a vector [n] as a cache holds it: n values at `to`, and for i8 ⌈n/32⌉ scales at `scales`. false if a value is
+// not finite and the type cannot hold that (i8).
+bool store_in_cache(const Kernels& kernels, CacheType type, const float* values, std::size_t n, void* to,
+                    float* scales);
+// The same vector as it will be read back.
+bool round_as_cached(const Kernels& kernels, CacheType type, std::span<float> values);
 
 inline constexpr std::size_t kMostQueries = 32;  // that share one reading of the cache
 

@@ -265,9 +265,56 @@ std::uint64_t Operator::state_bytes(std::uint32_t units) const {
   return state_per_unit * units;
 }
 
-std::uint64_t Operator::state_bytes_per_position(std::uint32_t units, Profile profile) const {
-  const std::uint64_t values = cache_values_per_position + std::uint64_t{cache_values_per_unit} * units;
-  return values * (profile == Profile::exact ? 4 : 2);
+std::uint64_t Operator::state_bytes_per_position(std::uint32_t units, CacheType type) const {
+  const std::uint64_t keys_and_values = 2 * cached_bytes(type, cache_values_per_unit / 2);
+  return cached_bytes(type, cache_values_per_position) + keys_and_values * units;
+}
+
+namespace {
+
+constexpr std::array<std::string_view, 5> kKvCacheNames = {"auto", "f32", "bf16", "f16", "i8"};
+
+}  // namespace
+
+std::string_view kv_cache_name(KvCache k) {
+  const auto i = static_cast<std::size_t>(k);
+  return i < kKvCacheNames.size() ? kKvCacheNames[i] : "unknown";
+}
+
+Result<KvCache> parse_kv_cache(std::string_view name) {
+  const auto it = std::ranges::find(kKvCacheNames, name);
+  if (it == kKvCacheNames.end())
+    return fail(Code::invalid_argument, "'{}' is no type of cache; there are auto, f32, bf16, f16 and i8", name);
+  return static_cast<KvCache>(it - kKvCacheNames.begin());
+}
+
+CacheType cache_type(KvCache k, Profile profile) {
+  switch (k) {
+    case KvCache::f32:
+      return CacheType::f32;
+    case KvCache::bf16:
+      return CacheType::bf16;
+    case KvCache::f16:
+      return CacheType::f16;
+    case KvCache::i8:
+      return CacheType::i8;
+    case KvCache::by_profile:
+      break;
+  }
+  return profile == Profile::exact ? CacheType::f32 : CacheType::bf16;
+}
+
+std::uint64_t cached_bytes(CacheType type, std::uint64_t n) {
+  switch (type) {
+    case CacheType::f32:
+      return 4 * n;
+    case CacheType::bf16:
+    case CacheType::f16:
+      return 2 * n;
+    case CacheType::i8:
+      return n + (n + kGroup - 1) / kGroup * sizeof(float);
+  }
+  return 0;
 }
 
 Form product_form(DType weights, Profile profile) {

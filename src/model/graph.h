@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/table.h"
 #include "model/activation.h"
 #include "model/config.h"
 #include "model/roles.h"
@@ -22,6 +23,15 @@ namespace myriad {
 enum class Profile : std::uint8_t { exact = 0, fast = 1 };
 std::string_view profile_name(Profile p);
 Result<Profile> parse_profile(std::string_view name);
+
+// What the caches of attention store. Part of the definition of the result, as the profile is.
+enum class KvCache : std::uint8_t { by_profile = 0, f32 = 1, bf16 = 2, f16 = 3, i8 = 4 };  // i8: in groups of 32
+std::string_view kv_cache_name(KvCache k);
+Result<KvCache> parse_kv_cache(std::string_view name);
+// by_profile: f32 in `exact`, bf16 in `fast`.
+CacheType cache_type(KvCache k, Profile profile);
+// Bytes of one vector of n values: the values, and for i8 an f32 scale for each 32.
+std::uint64_t cached_bytes(CacheType type, std::uint64_t n);
 
 enum class OpKind : std::uint8_t { embed, lead, linear, gated_up, expert, kda_heads, mla_heads, head, gqa_heads };
 // Whether it remembers the tokens before: a recurrent state or a cache.
@@ -52,7 +62,7 @@ struct Operator {
   // position.
   [[nodiscard]] std::uint64_t weight_bytes(std::uint32_t units) const;
   [[nodiscard]] std::uint64_t state_bytes(std::uint32_t units) const;
-  [[nodiscard]] std::uint64_t state_bytes_per_position(std::uint32_t units, Profile profile) const;
+  [[nodiscard]] std::uint64_t state_bytes_per_position(std::uint32_t units, CacheType type) const;
 
   // Terms of the account, filled by Graph: bytes(units) = fixed + Σ over matrices of matrix_bytes(dtype,
   // rows_per_unit·units + rows, k).

@@ -78,12 +78,14 @@ struct Interpreter::Impl final : OperatorRunner {
   };
   struct State {
     std::vector<float> kda, history;  // as KdaHead takes them, head after head
-    std::vector<float> cache;         // MLA: rows; GQA: keys and values of all heads, rows (rounded to bf16 in `fast`)
+    std::vector<float> cache;  // MLA: rows; GQA: keys and values of all heads, rows; as the cache gives them back
     std::size_t positions = 0;
   };
 
   Graph graph;
   Profile profile = Profile::exact;
+  CacheType cache = CacheType::f32;
+  bool finite = true;
   ThreadPool alone{1};
   std::map<OpRef, Weights> weights;
   std::map<OpRef, LeadVectors> leads;
@@ -191,13 +193,14 @@ struct Interpreter::Impl final : OperatorRunner {
         rotation.apply(scalar_kernels(), shared);
         for (std::size_t h = 0; h < m.heads; ++h) rotation.apply(scalar_kernels(), q.row(t) + h * m.qk_dim() + nope);
       }
-      for (std::size_t i = 0; i < m.cache_dim(); ++i) state.cache.push_back(cached(row.row(t)[i]));
+      cache_vector(state, {row.row(t), m.cache_dim()});
     }
     Activation out(Form::f32, q.rows, m.value_width());
     BlockAttention blocks(m.cache_dim(), rank);
     std::vector<float> query(m.cache_dim());
     Activation nope_query(Form::f32, 1, nope), context(Form::f32, 1, rank), room;
     const Dense &k_b = w.matrices.at(MatrixRole::k_b), &v_b = w.matrices.at(MatrixRole::v_b);
+    const auto pages = pages_of(state, m.cache_dim());
     for (std::size_t t = 0; t < q.rows; ++t) {
       for (std::size_t h = 0; h < m.heads; ++h) {
         const float* head_query = q.row(t) + h * m.qk_dim();
@@ -205,8 +208,8 @@ struct Interpreter::Impl final : OperatorRunner {
         const Activation& x = for_product(scalar_kernels(), nope_query, k_b.dtype, profile, room);
         for (std::size_t r = 0; r < rank; ++r) query[r] = product(k_b, h * rank + r, x, 0);
         std::copy_n(head_query + nope, m.qk_rope_dim, query.data() + rank);
-        blocks.attend(scalar_kernels(), query.data(), {reinterpret_cast<const std::byte*>(state.cache.data()), false},
-                      state.positions + t + 1, attention_scale(config, m.qk_dim()), context.row(0));
+        blocks.attend(scalar_kernels(), query.data(), {.pages = pages}, state.positions + t + 1,
+                      attention_scale(config, m.qk_dim()), context.row(0));
         const Activation& y = for_product(scalar_kernels(), context, v_b.dtype, profile, room);
         for (std::size_t i = 0; i < m.v_dim; ++i) {
           float acc = product(v_b, h * m.v_dim + i, y, 0);
@@ -237,25 +240,35 @@ struct Interpreter::Impl final : OperatorRunner {
       for (std::size_t h = 0; h < g.kv_heads; ++h)
         prepare_gqa_head(config, scalar_kernels(), k_norm, rotation, k.row(t) + h * dim);
       for (std::size_t h = 0; h < g.kv_heads; ++h) {
-        for (std::size_t i = 0; i < dim; ++i) state.cache.push_back(cached(k.row(t)[h * dim + i]));
-        for (std::size_t i = 0; i < dim; ++i) state.cache.push_back(cached(values.row(t)[h * dim + i]));
+        cache_vector(state, {k.row(t) + h * dim, dim});
+        cache_vector(state, {values.row(t) + h * dim, dim});
       }
     }
     Activation out(Form::f32, x.rows, g.width());
     BlockAttention blocks(dim, dim);
+    const auto pages = pages_of(state, width);
     for (std::size_t t = 0; t < x.rows; ++t)
-      for (std::size_t h = 0; h < g.heads; ++h) {
-        const float* keys = state.cache.data() + h / g.group() * 2 * dim;
-        blocks.attend(scalar_kernels(), q.row(t) + h * dim,
-                      {reinterpret_cast<const std::byte*>(keys), false, width, dim}, state.positions + t + 1,
-                      attention_scale(config, dim), out.row(t) + h * dim);
-      }
+      for (std::size_t h = 0; h < g.heads; ++h)
+        blocks.attend(
+            scalar_kernels(), q.row(t) + h * dim,
+            {.pages = pages, .rows_at = h / g.group() * 2 * dim * sizeof(float), .stride = width, .values_at = dim},
+            state.positions + t + 1, attention_scale(config, dim), out.row(t) + h * dim);
     state.positions += x.rows;
     return out;
   }
 
-  // What a cache gives back of a value.
-  [[nodiscard]] float cached(float v) const { return profile == Profile::fast ? round_to_bf16(v) : v; }
+  // Appends what a cache gives back of a vector.
+  void cache_vector(State& state, std::span<const float> v) {
+    std::vector<float> rounded(v.begin(), v.end());
+    finite = round_as_cached(scalar_kernels(), cache, rounded) && finite;
+    state.cache.insert(state.cache.end(), rounded.begin(), rounded.end());
+  }
+  static std::vector<const std::byte*> pages_of(const State& state, std::size_t width) {
+    std::vector<const std::byte*> pages;
+    for (std::size_t at = 0; at < state.cache.size(); at += kAttentionBlock * width)
+      pages.push_back(reinterpret_cast<const std::byte*>(state.cache.data() + at));
+    return pages;
+  }
 
   static const float* vector(const Weights& w, VectorRole role) {
     const auto it = w.vectors.find(role);
@@ -290,10 +303,11 @@ Interpreter::Interpreter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
 Interpreter::~Interpreter() = default;
 
-Result<Interpreter> Interpreter::load(const ModelWeights& weights, Profile profile) {
+Result<Interpreter> Interpreter::load(const ModelWeights& weights, Profile profile, KvCache cache) {
   auto impl = std::make_unique<Impl>();
   impl->graph = weights.graph();
   impl->profile = profile;
+  impl->cache = cache_type(cache, profile);
   MYRIAD_TRY_STATUS(impl->load(weights));
   return Interpreter(std::move(impl));
 }
@@ -318,7 +332,8 @@ Result<std::vector<std::vector<float>>> Interpreter::forward(const std::vector<s
   halves.start();
   Task head = run_head(context, stream, wanted, false, logits);
   if (!context.failed) head.start();
-  if (context.failed) return fail(Code::internal, "evaluating {} tokens: a value is not finite", tokens.size());
+  if (context.failed || !impl_->finite)
+    return fail(Code::internal, "evaluating {} tokens: a value is not finite", tokens.size());
   std::vector<std::vector<float>> out;
   for (std::size_t t = 0; t < logits.rows; ++t) out.emplace_back(logits.row(t), logits.row(t) + logits.width);
   return out;

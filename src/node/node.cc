@@ -257,12 +257,13 @@ struct Node::Impl {
 
     const Budget& b = assign.budget;
     if (b.sequences == 0 || b.sequences > kMaxSequencesPerNode || b.context == 0 || b.context > kMaxContextPositions ||
-        b.step_rows == 0 || b.step_rows > kMaxRowsPerStep)
+        b.step_rows == 0 || b.step_rows > kMaxRowsPerStep || b.prefixes > kMaxSequencesPerNode ||
+        (b.positions != 0 && b.positions < b.context))
       return fail(Code::invalid_argument,
-                  "the assignment of epoch {} wants {} sequences of {} positions and steps of {} rows; at most {}, {} "
-                  "and {} are possible",
-                  wanted.value, b.sequences, b.context, b.step_rows, kMaxSequencesPerNode, kMaxContextPositions,
-                  kMaxRowsPerStep);
+                  "the assignment of epoch {} wants {} sequences and {} kept prefixes, contexts of {} positions, {} in "
+                  "all, and steps of {} rows; at most {}, {}, {}, no less in all than in one, and {} are possible",
+                  wanted.value, b.sequences, b.prefixes, b.context, b.positions, b.step_rows, kMaxSequencesPerNode,
+                  kMaxSequencesPerNode, kMaxContextPositions, kMaxRowsPerStep);
 
     // What is asked for, before anything is read: parts and state of this node against its budget.
     const auto add = [](std::uint64_t& sum, std::uint64_t n) { sum = sum + n < sum ? ~std::uint64_t{0} : sum + n; };
@@ -274,7 +275,7 @@ struct Node::Impl {
       if (op == nullptr || p.spec.begin >= p.spec.end || p.spec.end > op->extent)
         return fail(Code::corrupt, "the assignment names part {}, which the model does not have", p.spec.name());
       add(part_bytes, p.bytes);
-      add(state_bytes, attention_state_bytes(*op, p.spec.units(), b.context, assign.profile) * b.sequences);
+      add(state_bytes, attention_state_bytes(*op, p.spec.units(), assign.profile, b));
       needed.insert(p.id);
     }
     std::uint64_t want = process.value;

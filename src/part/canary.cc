@@ -14,7 +14,7 @@ std::uint64_t canary_seed(const PartSpec& spec) {
 Result<Sha256Digest> canary(const Graph& graph, const Part& part, const Kernels& kernels) {
   const Operator& op = part.op();
   ThreadPool alone(1);
-  const PartRunner runner(graph, Profile::exact, kernels, alone);
+  const PartRunner runner(graph, Profile::exact, KvCache::by_profile, kernels, alone);
   Activation out;
   if (op.kind == OpKind::lead) {  // vectors only: their values are the output
     for (const auto& v : part.vectors()) out.values.insert(out.values.end(), v.values.begin(), v.values.end());
@@ -32,10 +32,14 @@ Result<Sha256Digest> canary(const Graph& graph, const Part& part, const Kernels&
     std::vector<const Activation*> pointers;
     for (const auto& x : inputs) pointers.push_back(&x);
     if (has_state(op.kind)) {
-      MYRIAD_TRY(AlignedBuffer memory,
-                 AlignedBuffer::allocate(attention_state_bytes(op, part.spec().units(), 1, Profile::exact),
-                                         "a canary's attention state"));
-      AttentionState state{memory.data(), 1, 0};
+      constexpr std::uint32_t kPositions = 4;
+      const std::uint32_t units = part.spec().units();
+      MYRIAD_TRY(AlignedBuffer memory, AlignedBuffer::allocate(op.state_bytes(units), "a canary's attention state"));
+      MYRIAD_TRY(
+          AlignedBuffer page,
+          AlignedBuffer::allocate(kPositions * op.state_bytes_per_position(units, runner.cache()), "a canary's cache"));
+      std::byte* const pages[] = {page.data()};
+      AttentionState state{memory.data(), pages, kPositions, 0};
       const SequenceSlice slice{1, &state};
       MYRIAD_TRY(out, runner.attend(part, pointers, {&slice, 1}));
     } else {

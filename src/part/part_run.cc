@@ -1,7 +1,9 @@
 #include "part/part_run.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
+#include <utility>
 
 #include "kernels/math.h"
 #include "model/attention.h"
@@ -17,6 +19,10 @@ namespace {
 struct RowPlace {
   const AttentionState* state;
   std::size_t position;
+  // The page, and the position in it.
+  [[nodiscard]] std::pair<std::byte*, std::size_t> page() const {
+    return {state->pages[position / kAttentionBlock], position % kAttentionBlock};
+  }
 };
 std::vector<RowPlace> places_of(std::span<const SequenceSlice> slices) {
   std::vector<RowPlace> places;
@@ -30,10 +36,6 @@ constexpr std::size_t kRowValues = 16384;                // values of rows that 
 constexpr std::size_t kTogether = std::size_t{1} << 18;  // values between the calls that are computed together
 
 }  // namespace
-
-std::uint64_t attention_state_bytes(const Operator& op, std::uint32_t units, std::uint32_t context, Profile profile) {
-  return op.state_bytes(units) + op.state_bytes_per_position(units, profile) * context;
-}
 
 Status PartRunner::check_inputs(const Part& part, std::span<const Activation* const> inputs) const {
   const auto& op = part.op();
@@ -161,20 +163,24 @@ Result<Activation> PartRunner::attend(const Part& part, std::span<const Activati
   std::size_t rows = 0;
   for (const auto& s : slices) {
     rows += s.rows;
-    if (op.kind != OpKind::kda_heads && (s.rows > s.state->context || s.state->position > s.state->context - s.rows))
+    if (op.kind != OpKind::kda_heads && std::uint64_t{s.state->position} + s.rows > s.state->room())
       return fail(Code::limit, "calling {}: positions {} to {} of a sequence, there is room for {}", part.spec().name(),
-                  s.state->position, s.state->position + s.rows, s.state->context);
+                  s.state->position, std::uint64_t{s.state->position} + s.rows, s.state->room());
   }
   if (rows != inputs[0]->rows)
     return fail(Code::invalid_argument, "calling {}: {} rows for sequences of {} rows", part.spec().name(),
                 inputs[0]->rows, rows);
   Activation out(Form::f32, rows, static_cast<std::size_t>(op.output_per_unit) * part.spec().units());
+  bool finite = true;
   if (op.kind == OpKind::kda_heads)
     kda(part, *inputs[0], slices, out);
   else if (op.kind == OpKind::mla_heads)
-    mla(part, inputs, slices, out);
+    finite = mla(part, inputs, slices, out);
   else
-    gqa(part, *inputs[0], slices, out);
+    finite = gqa(part, *inputs[0], slices, out);
+  if (!finite)
+    return fail(Code::internal, "calling {}: a key or value is not finite, so the cache cannot hold it",
+                part.spec().name());
   for (const auto& s : slices) s.state->position += s.rows;
   seal(kernels_, pool_, out, form(op.output));
   return out;
@@ -237,7 +243,7 @@ void PartRunner::kda(const Part& part, const Activation& x, std::span<const Sequ
 
 // Multi-head latent attention in the absorbed form, spec §3.3: the cache holds latent and shared keys; queries are
 // taken to it.
-void PartRunner::mla(const Part& part, std::span<const Activation* const> inputs, std::span<const SequenceSlice> slices,
+bool PartRunner::mla(const Part& part, std::span<const Activation* const> inputs, std::span<const SequenceSlice> slices,
                      Activation& out) const {
   const auto& config = graph_.config();
   const auto& mla = config.mla;
@@ -251,6 +257,8 @@ void PartRunner::mla(const Part& part, std::span<const Activation* const> inputs
   if (g != nullptr) gate = batch.take(gate_at);
 
   const std::vector<RowPlace> places = places_of(slices);
+  const std::size_t bytes = cached_value_bytes(cache_), groups = (cache_dim + kGroup - 1) / kGroup;
+  std::atomic<bool> finite = true;
   pool_.parallel(places.size(), kRowValues / q.width + 1, [&](std::size_t begin, std::size_t end) {
     Rotation rotation(config.rope);
     std::vector<float> entry(cache_dim);
@@ -261,9 +269,14 @@ void PartRunner::mla(const Part& part, std::span<const Activation* const> inputs
         rotation.apply(kernels_, entry.data() + mla.kv_lora_rank);
         for (std::size_t h = 0; h < heads; ++h) rotation.apply(kernels_, q.row(t) + h * mla.qk_dim() + mla.qk_nope_dim);
       }
-      store_in_cache(entry.data(), cache_dim, places[t].state->data, places[t].position * cache_dim);
+      const auto [page, at] = places[t].page();
+      const std::size_t values = std::size_t{places[t].state->page_positions} * cache_dim * bytes;
+      if (!store_in_cache(kernels_, cache_, entry.data(), cache_dim, page + at * cache_dim * bytes,
+                          reinterpret_cast<float*>(page + values) + at * groups))
+        finite.store(false, std::memory_order_relaxed);
     }
   });
+  if (!finite.load(std::memory_order_relaxed)) return false;
 
   const MatrixView &k_b = *part.matrix(MatrixRole::k_b), &v_b = *part.matrix(MatrixRole::v_b);
   // Heads of one row read the same cache, so as many as there is room for go together.
@@ -275,7 +288,12 @@ void PartRunner::mla(const Part& part, std::span<const Activation* const> inputs
     std::vector<float> queries(kMostQueries * cache_dim), contexts(kMostQueries * rank);
     std::size_t row = 0;
     for (const auto& s : slices) {
-      const AttentionCache cache{s.state->data, profile_ == Profile::fast};
+      const AttentionCache cache{
+          .pages = s.state->pages,
+          .type = cache_,
+          .scales_at = std::size_t{s.state->page_positions} * cache_dim,
+          .scale_stride = groups,
+      };
       for (std::uint32_t i = 0; i < s.rows; ++i, ++row) {
         for (std::size_t h = first_head; h < last_head; h += kMostQueries) {
           const std::size_t n = std::min(kMostQueries, last_head - h);
@@ -292,11 +310,12 @@ void PartRunner::mla(const Part& part, std::span<const Activation* const> inputs
       }
     }
   });
+  return true;
 }
 
 // Grouped-query attention: each unit is a key head with the query heads that share it, and its cache
 // [context][keys, values].
-void PartRunner::gqa(const Part& part, const Activation& x, std::span<const SequenceSlice> slices,
+bool PartRunner::gqa(const Part& part, const Activation& x, std::span<const SequenceSlice> slices,
                      Activation& out) const {
   const auto& config = graph_.config();
   const std::size_t heads = part.spec().units(), dim = config.gqa.head_dim, group = config.gqa.group();
@@ -317,6 +336,8 @@ void PartRunner::gqa(const Part& part, const Activation& x, std::span<const Sequ
   };
 
   const std::vector<RowPlace> places = places_of(slices);
+  const std::size_t bytes = cached_value_bytes(cache_), groups = (dim + kGroup - 1) / kGroup;
+  std::atomic<bool> finite = true;
   pool_.parallel(places.size(), kRowValues / (q.width + 2 * k.width) + 1, [&](std::size_t begin, std::size_t end) {
     Rotation rotation(config.rope);
     for (std::size_t t = begin; t < end; ++t) {
@@ -328,12 +349,19 @@ void PartRunner::gqa(const Part& part, const Activation& x, std::span<const Sequ
         prepare_gqa_head(config, kernels_, q_norm, rotation, q.row(t) + h * dim);
       for (std::size_t h = 0; h < heads; ++h) {
         prepare_gqa_head(config, kernels_, k_norm, rotation, k.row(t) + h * dim);
-        const std::size_t at = (h * places[t].state->context + places[t].position) * 2 * dim;
-        store_in_cache(k.row(t) + h * dim, dim, places[t].state->data, at);
-        store_in_cache(v.row(t) + h * dim, dim, places[t].state->data, at + dim);
+        const auto [page, at] = places[t].page();
+        const std::size_t row = h * places[t].state->page_positions + at;
+        std::byte* const to = page + row * 2 * dim * bytes;
+        float* const scales =
+            reinterpret_cast<float*>(page + heads * places[t].state->page_positions * 2 * dim * bytes) +
+            row * 2 * groups;
+        if (!store_in_cache(kernels_, cache_, k.row(t) + h * dim, dim, to, scales) ||
+            !store_in_cache(kernels_, cache_, v.row(t) + h * dim, dim, to + dim * bytes, scales + groups))
+          finite.store(false, std::memory_order_relaxed);
       }
     }
   });
+  if (!finite.load(std::memory_order_relaxed)) return false;
 
   // The query heads of a key head and several rows of a sequence share one reading of its cache. A task is a key head
   // and one run of rows, so that one sequence that is long keeps all threads busy.
@@ -352,7 +380,6 @@ void PartRunner::gqa(const Part& part, const Activation& x, std::span<const Sequ
       row += s.rows;
     }
   }
-  const std::size_t value_bytes = profile_ == Profile::fast ? 2 : 4;
   const float scale = attention_scale(config, dim);
   pool_.parallel(tasks.size(), 1, [&](std::size_t first_task, std::size_t last_task) {
     const std::size_t most = std::max<std::size_t>(group, rows_together * group);
@@ -361,8 +388,17 @@ void PartRunner::gqa(const Part& part, const Activation& x, std::span<const Sequ
     std::vector<std::uint32_t> counts(most);
     for (const Run& task : std::span(tasks).subspan(first_task, last_task - first_task)) {
       const AttentionState& state = *task.slice->state;
-      const AttentionCache cache{state.data + task.head * state.context * 2 * dim * value_bytes,
-                                 profile_ == Profile::fast, 2 * dim, dim};
+      const std::size_t positions = state.page_positions;
+      const AttentionCache cache{
+          .pages = state.pages,
+          .type = cache_,
+          .rows_at = task.head * positions * 2 * dim * bytes,
+          .stride = 2 * dim,
+          .values_at = dim,
+          .scales_at = positions * 2 * (heads * dim + task.head * groups * sizeof(float)),
+          .scale_stride = 2 * groups,
+          .value_scales_at = groups,
+      };
       for (std::uint32_t i = 0; i < task.rows; ++i) {
         std::copy_n(q.row(task.row + i) + task.head * group * dim, group * dim, queries.data() + i * group * dim);
         std::fill_n(counts.begin() + static_cast<std::ptrdiff_t>(i * group), group,
@@ -374,13 +410,7 @@ void PartRunner::gqa(const Part& part, const Activation& x, std::span<const Sequ
         std::copy_n(results.data() + i * group * dim, group * dim, out.row(task.row + i) + task.head * group * dim);
     }
   });
-}
-
-void PartRunner::store_in_cache(const float* values, std::size_t n, std::byte* cache, std::size_t at) const {
-  if (profile_ == Profile::exact)
-    std::copy_n(values, n, reinterpret_cast<float*>(cache) + at);
-  else
-    std::transform(values, values + n, reinterpret_cast<std::uint16_t*>(cache) + at, f32_to_bf16);
+  return true;
 }
 
 }  // namespace myriad

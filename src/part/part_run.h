@@ -13,15 +13,17 @@
 namespace myriad {
 
 // The attention state of one sequence in one part; a view of memory that somebody else owns and accounts.
-// KDA: f32 [units][dim][dim] (row = key channel), then f32 [units][3][taps-1][dim]: conv history of q, k, v, oldest
-// first. MLA: cache [context][kv_lora_rank + qk_rope], GQA: cache [units][context][keys, values]; f32 in `exact`, bf16
-// in `fast`.
+// What is of fixed size, KDA's: f32 [units][dim][dim] (row = key channel), then f32 [units][3][taps-1][dim]: conv
+// history of q, k, v, oldest first. And the cache, in pages of so many positions: MLA [positions][kv_lora_rank +
+// qk_rope], GQA [units][positions][keys, values]; in a cache of int8 then f32 scales [positions][⌈…/32⌉],
+// [units][positions][keys', values'].
 struct AttentionState {
-  std::byte* data = nullptr;
-  std::uint32_t context = 0;   // positions there is room for
-  std::uint32_t position = 0;  // of the next token
+  std::byte* data = nullptr;  // Operator::state_bytes(units)
+  std::span<std::byte* const> pages;
+  std::uint32_t page_positions = 0;  // kAttentionBlock, but when there is one page: any multiple of 4
+  std::uint32_t position = 0;        // of the next token
+  [[nodiscard]] std::uint64_t room() const { return std::uint64_t{page_positions} * pages.size(); }
 };
-std::uint64_t attention_state_bytes(const Operator& op, std::uint32_t units, std::uint32_t context, Profile profile);
 
 // Consecutive rows of one sequence.
 struct SequenceSlice {
@@ -39,8 +41,8 @@ struct PartCall {
 
 class PartRunner {
  public:
-  PartRunner(const Graph& graph, Profile profile, const Kernels& kernels, ThreadPool& pool)
-      : graph_(graph), profile_(profile), kernels_(kernels), pool_(pool) {}
+  PartRunner(const Graph& graph, Profile profile, KvCache cache, const Kernels& kernels, ThreadPool& pool)
+      : graph_(graph), profile_(profile), cache_(cache_type(cache, profile)), kernels_(kernels), pool_(pool) {}
 
   // Calls that do not depend on each other, of parts without state but embed; take(i, output) once for each, in order.
   // Output: [rows, width of the part] in the form of the operator's output seam (head with candidates: packed, f32).
@@ -48,24 +50,25 @@ class PartRunner {
   // be quantised; then some calls may not have been taken.
   [[nodiscard]] Status run(std::span<const PartCall> calls,
                            const std::function<void(std::size_t, Activation)>& take) const;
-  // Rows of several sequences one after the other; advances each state by its rows. Errors as above, limit past the
-  // context.
+  // Rows of several sequences one after the other; advances each state by its rows. Errors as above, limit when the
+  // pages have no room for them.
   [[nodiscard]] Result<Activation> attend(const Part& part, std::span<const Activation* const> inputs,
                                           std::span<const SequenceSlice> slices) const;
   // Embedding rows of these tokens, all within the part's range (else invalid_argument). [tokens, hidden]
   [[nodiscard]] Result<Activation> embed(const Part& part, std::span<const std::int32_t> tokens) const;
 
   [[nodiscard]] Profile profile() const { return profile_; }
+  [[nodiscard]] CacheType cache() const { return cache_; }
   [[nodiscard]] const Graph& graph() const { return graph_; }
   [[nodiscard]] ThreadPool& pool() const { return pool_; }
 
  private:
   void kda(const Part& part, const Activation& x, std::span<const SequenceSlice> slices, Activation& out) const;
-  void mla(const Part& part, std::span<const Activation* const> inputs, std::span<const SequenceSlice> slices,
-           Activation& out) const;
-  void gqa(const Part& part, const Activation& x, std::span<const SequenceSlice> slices, Activation& out) const;
-  // Values [n] as the cache holds them, from value `at` on.
-  void store_in_cache(const float* values, std::size_t n, std::byte* cache, std::size_t at) const;
+  // Both: false if a value cannot be cached.
+  [[nodiscard]] bool mla(const Part& part, std::span<const Activation* const> inputs,
+                         std::span<const SequenceSlice> slices, Activation& out) const;
+  [[nodiscard]] bool gqa(const Part& part, const Activation& x, std::span<const SequenceSlice> slices,
+                         Activation& out) const;
   [[nodiscard]] Activation finish(const PartCall& call, Activation y) const;
   [[nodiscard]] Status check_call(const PartCall& call) const;
   [[nodiscard]] Status check_inputs(const Part& part, std::span<const Activation* const> inputs) const;
@@ -73,6 +76,7 @@ class PartRunner {
 
   const Graph& graph_;
   Profile profile_;
+  CacheType cache_;
   const Kernels& kernels_;
   ThreadPool& pool_;
 };

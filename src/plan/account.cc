@@ -52,6 +52,13 @@ Status check_budget(const Budget& b) {
   if (b.step_rows < 1 || b.step_rows > kMaxRowsPerStep)
     return fail(Code::invalid_argument, "steps of {} rows were asked for; they can have 1 to {}", b.step_rows,
                 kMaxRowsPerStep);
+  if (b.positions != 0 && b.positions < b.context)
+    return fail(Code::invalid_argument,
+                "caches of {} positions in all were asked for, and sequences of up to {}; one sequence must fit",
+                b.positions, b.context);
+  if (b.prefixes > kMaxSequences)
+    return fail(Code::invalid_argument, "{} kept prefixes were asked for; there can be at most {}", b.prefixes,
+                kMaxSequences);
   return {};
 }
 
@@ -76,12 +83,6 @@ WorkTerms work_terms(const ModelConfig& config, const Budget& budget, bool lead)
 
 std::uint64_t work_bytes(const ModelConfig& config, const Budget& budget, bool lead) {
   return work_terms(config, budget, lead).total();
-}
-
-std::uint64_t attention_state_bytes(const Operator& op, std::uint32_t units, Profile profile, const Budget& budget) {
-  const std::uint64_t one = add_saturating(
-      op.state_bytes(units), multiply_saturating(budget.context, op.state_bytes_per_position(units, profile)));
-  return multiply_saturating(budget.sequences, one);
 }
 
 std::uint64_t PartCost::bytes() const {
@@ -114,7 +115,7 @@ Result<CostSheet> CostSheet::build(const Graph& graph, const Manifest& manifest,
     cost.mixes_experts = cost.role == OpRole::ffn_lead && sheet.config_.is_moe(part.spec.op.layer);
     StateTerms terms;
     terms.fixed = op->state_bytes(part.spec.units());
-    terms.per_position = op->state_bytes_per_position(part.spec.units(), profile);
+    terms.per_position = op->state_bytes_per_position(part.spec.units(), cache_type(budget.cache, profile));
     if (op->kind == OpKind::expert && sheet.config_.moe.experts > 0)
       terms.probability_base =
           1 - static_cast<double>(sheet.config_.moe.top_k) / static_cast<double>(sheet.config_.moe.experts);
@@ -135,11 +136,12 @@ CostSheet CostSheet::with_budget(const Budget& budget) const {
 
 void CostSheet::price() {
   part_bytes_ = state_bytes_ = 0;
+  const CachePages pages = cache_pages(budget_);
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     PartCost& cost = parts_[i];
     const StateTerms& t = terms_[i];
-    cost.state_bytes = multiply_saturating(
-        budget_.sequences, add_saturating(t.fixed, multiply_saturating(budget_.context, t.per_position)));
+    cost.state_bytes = add_saturating(multiply_saturating(state_slots(budget_), t.fixed),
+                                      multiply_saturating(pages.count * pages.positions, t.per_position));
     const double used = cost.role == OpRole::embed ? 0 : 1 - std::pow(t.probability_base, budget_.sequences);
     cost.work = used * static_cast<double>(cost.part_bytes);
     cost.single_work = cost.role == OpRole::embed ? 0 : (1 - t.probability_base) * static_cast<double>(cost.part_bytes);

@@ -4,8 +4,10 @@
 //   node = process + parts + attention state + buffers
 //     process  resident before any part is loaded, as the node measured it
 //     parts    ManifestPart::bytes: the file is what is held in memory
-//     state    sequences · (Operator::state_bytes(units) + context · Operator::state_bytes_per_position(units)),
-//     attention parts only buffers  work_bytes(): activations of one step and the frames they travel in
+//     state    attention parts only: (sequences + prefixes) · Operator::state_bytes(units), and the pool of cache
+//     pages,
+//              cache_pages(budget) of Operator::state_bytes_per_position(units, …) a position
+//     buffers  work_bytes(): activations of one step and the frames they travel in
 //
 // Sums saturate at 2^64-1: an absurd budget is one that does not fit, never one that wraps around.
 #pragma once
@@ -46,9 +48,6 @@ struct WorkTerms {
 };
 WorkTerms work_terms(const ModelConfig& config, const Budget& budget, bool lead);
 std::uint64_t work_bytes(const ModelConfig& config, const Budget& budget, bool lead);
-
-// Attention state of a part of `units` units of `op` under `budget`; 0 for what is not attention.
-std::uint64_t attention_state_bytes(const Operator& op, std::uint32_t units, Profile profile, const Budget& budget);
 
 // What one part of the manifest costs wherever it is put.
 struct PartCost {

@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/sha256.h"
+#include "proto/messages.h"
 
 namespace myriad {
 namespace {
@@ -48,7 +49,7 @@ TEST(Handshake, SameTokenOnBothSides) {
   EXPECT_TRUE(outcome.listener);
   EXPECT_TRUE(connector.done());
   EXPECT_TRUE(listener.done());
-  EXPECT_EQ(connector.version(), 1);
+  EXPECT_EQ(connector.version(), kProtocolVersion);
   EXPECT_EQ(connector.wanted(), 0u);
 }
 
@@ -156,8 +157,8 @@ TEST(Handshake, StrangersAreTurnedAwayAtTheirFirstBytes) {
 }
 
 TEST(Handshake, BytesArePinned) {
-  Handshake connector(Side::connector, "secret", nonce(1));
-  Handshake listener(Side::listener, "secret", nonce(0x80));
+  Handshake connector(Side::connector, "secret", nonce(1), {1, 1});
+  Handshake listener(Side::listener, "secret", nonce(0x80), {1, 1});
   const auto hello = connector.take_output();
   EXPECT_EQ(to_hex(hello), "4d594831010001000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20");
   ASSERT_TRUE(listener.receive(hello));

@@ -4,9 +4,30 @@
 #include <array>
 #include <cmath>
 
+#include "model/attention.h"
 #include "proto/wire.h"
 
 namespace myriad {
+
+CachePages cache_pages(const Budget& budget) {
+  CachePages pages{};
+  pages.positions = std::clamp((budget.context + 3) / 4 * 4, std::uint32_t{4}, std::uint32_t{kAttentionBlock});
+  pages.count = budget.positions != 0 ? pages.for_positions(budget.positions)
+                                      : state_slots(budget) * pages.for_positions(budget.context);
+  return pages;
+}
+
+std::uint64_t attention_state_bytes(const Operator& op, std::uint32_t units, Profile profile, const Budget& budget) {
+  const CachePages pages = cache_pages(budget);
+  std::uint64_t cache = 0, fixed = 0, all = 0;
+  const std::uint64_t page = op.state_bytes_per_position(units, cache_type(budget.cache, profile)) * pages.positions;
+  if (__builtin_mul_overflow(pages.count, page, &cache) ||
+      __builtin_mul_overflow(state_slots(budget), op.state_bytes(units), &fixed) ||
+      __builtin_add_overflow(cache, fixed, &all))
+    return ~std::uint64_t{0};
+  return all;
+}
+
 namespace {
 
 // Collects the first thing that is wrong with a message.

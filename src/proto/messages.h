@@ -26,8 +26,8 @@ namespace myriad {
 
 inline constexpr std::size_t kFrameHeaderBytes = 16;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{8} << 20;
-inline constexpr std::uint16_t kProtocolVersion = 1;        // what we speak
-inline constexpr std::uint16_t kOldestProtocolVersion = 1;  // the oldest that we still speak
+inline constexpr std::uint16_t kProtocolVersion = 2;        // what we speak
+inline constexpr std::uint16_t kOldestProtocolVersion = 2;  // the oldest that we still speak
 inline constexpr std::size_t kMaxNodeIdBytes = 64;
 inline constexpr std::size_t kMaxTextBytes = 4096;                        // error messages and the like
 inline constexpr std::size_t kMaxWireConfigBytes = std::size_t{1} << 20;  // config.json inside Assign
@@ -115,7 +115,25 @@ struct Budget {
   std::uint32_t sequences = 4;   // at once
   std::uint32_t context = 4096;  // positions of one sequence
   std::uint32_t step_rows = 64;  // rows of one step
+  std::uint32_t positions = 0;   // in the caches of all sequences together; 0: every sequence can be as long as any
+  std::uint32_t prefixes =
+      0;  // states of prompts that are kept beside the running sequences, for requests that begin alike
+  KvCache cache = KvCache::by_profile;
 };
+// Caches are given out in pages of whole positions; the page tables are the same in all parts of a node.
+struct CachePages {
+  std::uint32_t positions;  // of a page
+  std::uint64_t count;      // of the pool
+  [[nodiscard]] std::uint64_t for_positions(std::uint64_t n) const { return (n + positions - 1) / positions; }
+};
+CachePages cache_pages(const Budget& budget);
+// States there is room for: of running sequences and of kept prefixes.
+constexpr std::uint64_t state_slots(const Budget& b) {
+  return std::uint64_t{b.sequences} + b.prefixes;
+}
+// Attention state of a part of `units` units under `budget`; 0 for what is not attention. Saturates.
+std::uint64_t attention_state_bytes(const Operator& op, std::uint32_t units, Profile profile, const Budget& budget);
+
 struct Assign {  // controller → node: everything it must hold, and the routes of the stages that it leads
   Epoch epoch;
   std::string config_json;
@@ -161,6 +179,8 @@ struct SequenceRows {
   SequenceId sequence;
   std::uint32_t first_position = 0;
   std::uint32_t rows = 0;
+  SequenceId from;  // not 0: this sequence begins as that one is, which must stand at first_position
+  SequenceId keep;  // not 0: before these rows, the state is copied under this name
 };
 enum class HeadWant : std::uint8_t { nothing = 0, candidates = 1, logits = 2 };
 struct CallItem {

@@ -168,6 +168,7 @@ class RandomMessages {
   void fill(NodeState& v) { v = static_cast<NodeState>(below(6)); }
   void fill(FleetState& v) { v = static_cast<FleetState>(below(4)); }
   void fill(Profile& v) { v = static_cast<Profile>(below(2)); }
+  void fill(KvCache& v) { v = static_cast<KvCache>(below(5)); }
   void fill(OpRole& v) { v = static_cast<OpRole>(below(17)); }
   void fill(HeadWant& v) { v = static_cast<HeadWant>(below(3)); }
   void fill(Code& v) { v = static_cast<Code>(below(15)); }

@@ -56,7 +56,8 @@ class Reader {
       refuse(Code::corrupt, "the budget is missing");
       return {};
     }
-    return {b->sequences(), b->context(), b->step_rows()};
+    return {b->sequences(), b->context(),  b->step_rows(),
+            b->positions(), b->prefixes(), enumerator(b->cache(), KvCache::i8, "type of cache")};
   }
 
   std::vector<NodeAddress> addresses(const flatbuffers::Vector<flatbuffers::Offset<wire::NodeAddress>>* v) {
@@ -75,7 +76,7 @@ class Reader {
 
   std::vector<SequenceRows> sequences(const flatbuffers::Vector<const wire::SequenceRows*>* v) {
     return list<SequenceRows>(v, kMaxRowsPerStep, "sequences", [](const wire::SequenceRows* s) {
-      return SequenceRows{{s->sequence()}, s->first_position(), s->rows()};
+      return SequenceRows{{s->sequence()}, s->first_position(), s->rows(), {s->from()}, {s->keep()}};
     });
   }
 

@@ -49,8 +49,9 @@ auto stages(FlatBufferBuilder& b, const std::vector<StageAssignment>& from) {
 }
 
 auto sequences(FlatBufferBuilder& b, const std::vector<SequenceRows>& from) {
-  return structs<wire::SequenceRows>(
-      b, from, [](const SequenceRows& s) { return wire::SequenceRows(s.sequence.value, s.first_position, s.rows); });
+  return structs<wire::SequenceRows>(b, from, [](const SequenceRows& s) {
+    return wire::SequenceRows(s.sequence.value, s.first_position, s.rows, s.from.value, s.keep.value);
+  });
 }
 
 auto tensors(FlatBufferBuilder& b, const std::vector<Activation>& from) {
@@ -61,7 +62,7 @@ auto tensors(FlatBufferBuilder& b, const std::vector<Activation>& from) {
 }
 
 wire::Budget budget(const Budget& x) {
-  return {x.sequences, x.context, x.step_rows};
+  return {x.sequences, x.context, x.step_rows, x.positions, x.prefixes, static_cast<std::uint8_t>(x.cache)};
 }
 
 Body write(FlatBufferBuilder& b, const Hello& m) {
@@ -126,10 +127,10 @@ Body write(FlatBufferBuilder& b, const PlanUpdate& m) {
   const auto lost = b.CreateVector(names);
   const auto ticket = b.CreateString(m.fetch_ticket);
   const auto limits = budget(m.budget);
-  return body(wire::Body_PlanUpdate, wire::CreatePlanUpdate(b, m.epoch.value, static_cast<std::uint8_t>(m.state),
-                                                            reason, model, static_cast<std::uint8_t>(m.profile),
-                                                            &limits, nodes, routes, lost, m.http_port, ticket,
-                                                            m.vocabulary));
+  return body(wire::Body_PlanUpdate,
+              wire::CreatePlanUpdate(b, m.epoch.value, static_cast<std::uint8_t>(m.state), reason, model,
+                                     static_cast<std::uint8_t>(m.profile), &limits, nodes, routes, lost, m.http_port,
+                                     ticket, m.vocabulary));
 }
 
 Body write(FlatBufferBuilder& b, const StatusRequest&) {
