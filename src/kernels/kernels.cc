@@ -1,10 +1,16 @@
 #include "kernels/kernels.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <ranges>
+#include <string>
 
-#if defined(__x86_64__) && !defined(MYRIAD_SCALAR_ONLY)
+#if defined(MYRIAD_SCALAR_ONLY)
+#elif defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #include "kernels/kernels_tables.h"
@@ -20,17 +26,44 @@ bool has_f16c() {
 }
 #endif
 
+// "scalar, avx2": all names, or those of the sets that are there.
+std::string isa_names(bool only_present) {
+  std::string names;
+  for (const Isa isa : kAllIsas) {
+    if (only_present && kernels_for(isa) == nullptr) continue;
+    if (!names.empty()) names += ", ";
+    names += isa_name(isa);
+  }
+  return names;
+}
+
 }  // namespace
+
+std::string_view isa_name(Isa isa) {
+  switch (isa) {
+    case Isa::scalar:
+      return "scalar";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+    case Isa::neon:
+      return "neon";
+    case Isa::neondot:
+      return "neondot";
+  }
+  return "";
+}
 
 const Kernels* kernels_for(Isa isa) {
   switch (isa) {
     case Isa::scalar:
       return &scalar_kernels();
-#if defined(__x86_64__) && !defined(MYRIAD_SCALAR_ONLY)
+#if defined(MYRIAD_SCALAR_ONLY)
+#elif defined(__x86_64__)
     // __builtin_cpu_supports also checks that the operating system saves the registers
     case Isa::avx2:
-      if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
-        return &avx2_kernels();
+      if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) return &avx2_kernels();
       return nullptr;
     case Isa::avx512:
       if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -39,13 +72,15 @@ const Kernels* kernels_for(Isa isa) {
           has_f16c())
         return &avx512_kernels();
       return nullptr;
-#else
-    case Isa::avx2:
-    case Isa::avx512:
-      return nullptr;
+#elif defined(__aarch64__)
+    case Isa::neon:
+      return (getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0 ? &neon_kernels() : nullptr;
+    case Isa::neondot:
+      return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0 ? &neondot_kernels() : nullptr;
 #endif
+    default:
+      return nullptr;
   }
-  return nullptr;
 }
 
 void multiply_i8(const Kernels& kernels, DType t, const std::byte* weights, std::size_t k, std::size_t tile0,
@@ -58,29 +93,23 @@ void multiply_i8(const Kernels& kernels, DType t, const std::byte* weights, std:
 Result<const Kernels*> choose_kernels() {
   const char* wish = std::getenv("MYRIAD_ISA");
   if (wish == nullptr || *wish == '\0') {
-    for (const Isa isa : {Isa::avx512, Isa::avx2})
+    for (const Isa isa : kAllIsas | std::views::reverse)
       if (const Kernels* kernels = kernels_for(isa)) return kernels;
     return &scalar_kernels();
   }
   const std::string_view name = wish;
-  const Kernels* kernels = nullptr;
-  if (name == "scalar") {
-    kernels = kernels_for(Isa::scalar);
-  } else if (name == "avx2") {
-    kernels = kernels_for(Isa::avx2);
-  } else if (name == "avx512") {
-    kernels = kernels_for(Isa::avx512);
-  } else {
+  const auto* isa = std::ranges::find(kAllIsas, name, isa_name);
+  if (isa == std::end(kAllIsas))
     return fail(Code::invalid_argument,
-                "choosing an instruction set: MYRIAD_ISA is \"{}\", expected scalar, avx2 or avx512; unset it to use "
-                "the best that this CPU has",
-                name.substr(0, 64));
-  }
+                "choosing an instruction set: MYRIAD_ISA is \"{}\", expected one of {}; this CPU has {}; unset it to use "
+                "the best of them",
+                name.substr(0, 64), isa_names(false), isa_names(true));
+  const Kernels* kernels = kernels_for(*isa);
   if (kernels == nullptr)
     return fail(Code::unsupported,
-                "choosing an instruction set: MYRIAD_ISA is \"{}\", which this CPU does not have; unset it to use the "
-                "best that it has",
-                name);
+                "choosing an instruction set: MYRIAD_ISA is \"{}\", which this CPU does not have; it has {}; unset it to "
+                "use the best of them",
+                name, isa_names(true));
   return kernels;
 }
 

@@ -94,7 +94,7 @@ MYRIAD_LANES void soften(float* p, std::size_t count, float* max, float* sum) {
     const F s = select(first(count - j), load_part(p + j, count - j), lowest);
     largest = select(greater(s, largest), s, largest);
   }
-  float lanes[kLanes];
+  alignas(16) float lanes[kLanes];
   store(lanes, largest);
   float m = lanes[0];
   for (std::size_t i = 1; i < kLanes; ++i)
@@ -239,7 +239,7 @@ template <int kQueries>
 
 template <CacheType kType>
 void many_scores(const AttentionBlock& b, std::size_t most) {
-  float keys[kTurnedDims * kLanes];
+  alignas(16) float keys[kTurnedDims * kLanes];
   std::size_t j = 0;
   for (; j + kLanes <= most; j += kLanes) {
     turn_keys<kType>(b, j, keys);
@@ -259,7 +259,7 @@ void many_scores(const AttentionBlock& b, std::size_t most) {
 
 template <CacheType kType>
 void many_values(const AttentionBlock& b, std::size_t most) {
-  float widened[kWidenedValues];
+  alignas(16) float widened[kWidenedValues];
   const std::size_t ld = (b.value_dims + kLanes - 1) / kLanes * kLanes;
   std::size_t rows = kWidenedValues / ld;
   if (rows > 32) rows = 32;

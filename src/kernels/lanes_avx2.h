@@ -51,6 +51,17 @@ MYRIAD_LANES I set1_bits(std::uint32_t v) {
   const __m256i x = _mm256_set1_epi32(static_cast<int>(v));
   return {x, x};
 }
+// Of four bytes in memory.
+MYRIAD_LANES F set1_at(const unsigned char* p) {
+  float v;
+  __builtin_memcpy(&v, p, 4);
+  return set1(v);
+}
+MYRIAD_LANES I set1_bits_at(const unsigned char* p) {
+  std::uint32_t v;
+  __builtin_memcpy(&v, p, 4);
+  return set1_bits(v);
+}
 MYRIAD_LANES F load(const float* p) {
   return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
 }
@@ -398,6 +409,10 @@ struct Dot<kMax, kOffset, false> {
     MYRIAD_LANES I total() const { return sum; }
   };
 };
+
+// How the functions of the table are entered.
+template <auto kFunction>
+constexpr auto entered = kFunction;
 
 // p[4·lane + j] for j < 4: 16 channels of 4 taps.
 MYRIAD_LANES void load_by_four(const float* p, F (&out)[4]) {

@@ -39,6 +39,17 @@ MYRIAD_LANES F set1(float v) {
 MYRIAD_LANES I set1_bits(std::uint32_t v) {
   return _mm512_set1_epi32(static_cast<int>(v));
 }
+// Of four bytes in memory.
+MYRIAD_LANES F set1_at(const unsigned char* p) {
+  float v;
+  __builtin_memcpy(&v, p, 4);
+  return set1(v);
+}
+MYRIAD_LANES I set1_bits_at(const unsigned char* p) {
+  std::uint32_t v;
+  __builtin_memcpy(&v, p, 4);
+  return set1_bits(v);
+}
 MYRIAD_LANES F load(const float* p) {
   return _mm512_loadu_ps(p);
 }
@@ -286,6 +297,10 @@ struct Dot {
     MYRIAD_LANES I total() const { return kAlone ? _mm512_add_epi32(even, odd) : even; }
   };
 };
+
+// How the functions of the table are entered.
+template <auto kFunction>
+constexpr auto entered = kFunction;
 
 // p[4·lane + j] for j < 4: 16 channels of 4 taps.
 MYRIAD_LANES void load_by_four(const float* p, F (&out)[4]) {

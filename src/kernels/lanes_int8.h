@@ -116,35 +116,23 @@ void lay_out(Int8Rows x, std::size_t k, std::size_t tokens, std::size_t group0, 
 
 // ---- one group times the tokens of a block
 
-MYRIAD_LANES float float_at(const unsigned char* p) {
-  float v;
-  __builtin_memcpy(&v, p, 4);
-  return v;
-}
-
-MYRIAD_LANES std::uint32_t bits_of(const unsigned char* p) {
-  std::uint32_t v;
-  __builtin_memcpy(&v, p, 4);
-  return v;
-}
-
 // Adds a group (or half of one) to the sums: `sum` is exact, `entry` the token's activations.
 template <class Type>
 MYRIAD_LANES F add_group(F acc, I sum, F scale, F other, const unsigned char* entry, int half) {
   using E = Entry<Type>;
-  const F as = set1(float_at(entry + E::kScale));
+  const F as = set1_at(entry + E::kScale);
   F s = to_float(sum);
   if constexpr (Type::kExtra == Extra::zero)
-    s = fnma(other, set1(float_at(entry + E::kExtras + 4 * half)), s);  // exact
+    s = fnma(other, set1_at(entry + E::kExtras + 4 * half), s);  // exact
   acc = fma(mul(scale, as), s, acc);
-  if constexpr (Type::kExtra == Extra::minimum) acc = fnma(other, set1(float_at(entry + E::kExtras + 4 * half)), acc);
+  if constexpr (Type::kExtra == Extra::minimum) acc = fnma(other, set1_at(entry + E::kExtras + 4 * half), acc);
   return acc;
 }
 
 template <class Type>
 MYRIAD_LANES I first_sum(const unsigned char* entry, int half) {
   if constexpr (Type::kExtra == Extra::offset && Type::Dot::kCorrection != 0)
-    return set1_bits(bits_of(entry + Entry<Type>::kExtras + 4 * half));
+    return set1_bits_at(entry + Entry<Type>::kExtras + 4 * half);
   return set1_bits(0);
 }
 

@@ -22,6 +22,22 @@ MYRIAD_LANES F exp_lanes(F x) {
   return select(not_a_number(x), from_bits(set1_bits(0x7fc00000u)), result);
 }
 
+// What comes first in memory of the two halves of a lane, in its upper half and zeros below, and what comes second.
+constexpr bool kLittleEndian = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+MYRIAD_LANES I first_half_on_top(I v) {
+  return kLittleEndian ? left<16>(v) : bit_and(v, set1_bits(0xffff0000u));
+}
+MYRIAD_LANES I second_half_on_top(I v) {
+  return kLittleEndian ? bit_and(v, set1_bits(0xffff0000u)) : left<16>(v);
+}
+// The byte of a lane that comes first in memory, and the others in the places of those before them.
+MYRIAD_LANES I first_byte(I v) {
+  return kLittleEndian ? bit_and(v, set1_bits(255)) : right<24>(v);
+}
+MYRIAD_LANES I drop_first_byte(I v) {
+  return kLittleEndian ? right<8>(v) : left<8>(v);
+}
+
 MYRIAD_LANES F negative(F x) {
   return from_bits(bit_xor(bits(x), set1_bits(0x80000000u)));
 }

@@ -84,21 +84,22 @@ struct TilesBf16 {
     begin_block(acc, columns, a);
     const std::size_t pairs_end = columns.end / 2 * 2;
     for (std::size_t k = columns.begin; k < pairs_end; k += 2) {
-      // a 32-bit lane holds column k in its lower half and k + 1 in its upper
+      // a 32-bit lane holds columns k and k + 1
       F even[kTiles], odd[kTiles];
       for (int i = 0; i < kTiles; ++i) {
         const unsigned char* at = tile + i * stride + 32 * k;
         prefetch_line(at);
         const I pair = load_bits(at);
-        even[i] = from_bits(left<16>(pair));
-        odd[i] = from_bits(bit_and(pair, set1_bits(0xffff0000u)));
+        even[i] = from_bits(first_half_on_top(pair));
+        odd[i] = from_bits(second_half_on_top(pair));
       }
       step(acc, even, a, k);
       step(acc, odd, a, k + 1);
     }
     if (pairs_end < columns.end) {
       F last[kTiles];
-      for (int i = 0; i < kTiles; ++i) last[i] = from_bits(left<16>(load_bits(tile + i * stride + 32 * pairs_end)));
+      for (int i = 0; i < kTiles; ++i)
+        last[i] = from_bits(first_half_on_top(load_bits(tile + i * stride + 32 * pairs_end)));
       step(acc, last, a, pairs_end);
     }
     end_block(acc, a);
@@ -192,13 +193,13 @@ MYRIAD_LANES void decode(const typename Type::Decoder& decoder, const Group& gro
     const int half = quad * Type::kHalves / 8;
     I codes = decoder.codes(group.codes, quad);
     for (int i = 0; i < 4; ++i) {
-      F w = to_float(bit_and(codes, set1_bits(255)));  // differences of small integers are exact
+      F w = to_float(first_byte(codes));  // differences of small integers are exact
       if constexpr (Type::kExtra == Extra::offset) w = sub(w, offset);
       if constexpr (Type::kExtra == Extra::zero) w = sub(w, other[half]);
       w = mul(scale[half], w);
       if constexpr (Type::kExtra == Extra::minimum) w = sub(w, other[half]);
       store(out + (4 * quad + i) * kLanes, w);
-      codes = right<8>(codes);
+      codes = drop_first_byte(codes);
     }
   }
 }
@@ -208,7 +209,7 @@ void quantized_product(const unsigned char* weights, std::size_t k, std::size_t 
                        const float* x, std::size_t ldx, std::size_t tokens, float* y, std::size_t ldy) {
   const std::size_t groups = (k + 31) / 32, stride = Groups<Type>::tile_size(groups);
   const typename Type::Decoder decoder;
-  float piece[kColumnPiece * kLanes];
+  alignas(16) float piece[kColumnPiece * kLanes];
   for (std::size_t tile = tile0; tile < tile1; ++tile) {
     std::size_t begin = 0;
     do {

@@ -63,7 +63,7 @@ struct AttentionBlock {
 };
 
 struct Kernels {
-  std::string_view name;  // "scalar", "avx2", "avx512"
+  std::string_view name;  // isa_name()
 
   // ---- products. Tiles `tile0 <= tile < tile1` of a matrix whose first tile is at `weights` (tile 0); y[t*ldy +
   // 16*tile + r] for r < 16, t < tokens: y must have room for whole tiles (ldy >= 16*tiles). x is [tokens, ldx] f32.

@@ -76,8 +76,8 @@ inline testing::AssertionResult same_bits(const std::vector<float>& got, const s
 
 inline std::vector<const Kernels*> vector_kernels() {
   std::vector<const Kernels*> all;
-  for (const Isa isa : {Isa::avx2, Isa::avx512})
-    if (const Kernels* kernels = kernels_for(isa)) all.push_back(kernels);
+  for (const Isa isa : kAllIsas)
+    if (const Kernels* kernels = kernels_for(isa); kernels != nullptr && isa != Isa::scalar) all.push_back(kernels);
   return all;
 }
 

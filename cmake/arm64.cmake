@@ -1,0 +1,16 @@
+# 64-bit ARM, statically linked, run under qemu-user; header-only libraries as for ppc64.cmake. A native build needs no
+# toolchain file.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_CROSSCOMPILING_EMULATOR "qemu-aarch64;-cpu;max")
+set(CMAKE_EXE_LINKER_FLAGS_INIT "-static")
+set(headers ${CMAKE_BINARY_DIR}/host-headers)
+file(MAKE_DIRECTORY ${headers})
+foreach(dir boost nlohmann flatbuffers fmt)
+  if(EXISTS /usr/include/${dir})
+    file(CREATE_LINK /usr/include/${dir} ${headers}/${dir} SYMBOLIC)
+  endif()
+endforeach()
+include_directories(SYSTEM ${headers})
