@@ -9,7 +9,7 @@
 #if defined(MYRIAD_SCALAR_ONLY)
 #elif defined(__x86_64__)
 #include <cpuid.h>
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) || defined(__powerpc64__)
 #include <sys/auxv.h>
 #endif
 
@@ -51,6 +51,8 @@ std::string_view isa_name(Isa isa) {
       return "neon";
     case Isa::neondot:
       return "neondot";
+    case Isa::altivec:
+      return "altivec";
   }
   return "";
 }
@@ -77,6 +79,9 @@ const Kernels* kernels_for(Isa isa) {
       return (getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0 ? &neon_kernels() : nullptr;
     case Isa::neondot:
       return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0 ? &neondot_kernels() : nullptr;
+#elif defined(__powerpc64__)
+    case Isa::altivec:
+      return (getauxval(AT_HWCAP) & PPC_FEATURE_HAS_ALTIVEC) != 0 ? &altivec_kernels() : nullptr;
 #endif
     default:
       return nullptr;

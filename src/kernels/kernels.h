@@ -51,9 +51,9 @@ constexpr std::size_t matrix_bytes(DType t, std::size_t rows, std::size_t k) {
   return tiles_for(rows) * tile_bytes(t, k);
 }
 
-enum class Isa : std::uint8_t { scalar, avx2, avx512, neon, neondot };
+enum class Isa : std::uint8_t { scalar, avx2, avx512, neon, neondot, altivec };
 // Those of one processor from the least to the best.
-inline constexpr Isa kAllIsas[] = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::neon, Isa::neondot};
+inline constexpr Isa kAllIsas[] = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::neon, Isa::neondot, Isa::altivec};
 std::string_view isa_name(Isa isa);
 
 // The best set that this CPU has, or the one that MYRIAD_ISA names (an error if unknown or not there).

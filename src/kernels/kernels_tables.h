@@ -12,6 +12,8 @@ const Kernels& avx512_kernels();
 #elif defined(__aarch64__)
 const Kernels& neon_kernels();
 const Kernels& neondot_kernels();
+#elif defined(__powerpc64__)
+const Kernels& altivec_kernels();
 #endif
 
 }  // namespace myriad
