@@ -47,6 +47,15 @@ MYRIAD_LANES Bytes load_16(const void* p) {
   return vec_perm(piece(0, p), piece(15, p), vec_lvsl(0, static_cast<const unsigned char*>(p)));
 }
 
+// Lane n in every lane. (g++ makes of vec_splat a way by memory and general registers, on which loads wait for stores.)
+template <unsigned n>
+MYRIAD_LANES I4 lane(I4 v) {
+  constexpr unsigned char b = 4 * n;
+  constexpr Bytes order = {b, b + 1, b + 2, b + 3, b, b + 1, b + 2, b + 3,
+                           b, b + 1, b + 2, b + 3, b, b + 1, b + 2, b + 3};
+  return vec_perm(v, v, order);
+}
+
 MYRIAD_LANES F4 load4(const float* p) {
   return (F4)load_16(p);
 }
@@ -123,11 +132,10 @@ MYRIAD_LANES F zero() {
   return {x, x, x, x};
 }
 
-// Four bytes at an address that is a multiple of 4, in every lane. (By way of a general register they would have to be
-// stored first, and a load that follows a store to the same place waits long.)
+// Four bytes at an address that is a multiple of 4, in every lane.
 MYRIAD_LANES I4 splat_at(const void* p) {
-  const Bytes v = piece(0, p);
-  return (I4)vec_perm(v, v, (Bytes)vec_splat((I4)vec_lvsl(0, static_cast<const unsigned char*>(p)), 0));
+  const I4 v = (I4)piece(0, p);
+  return vec_perm(v, v, (Bytes)lane<0>((I4)vec_lvsl(0, static_cast<const unsigned char*>(p))));
 }
 MYRIAD_LANES F set1_at(const unsigned char* p) {
   const F4 x = float4(splat_at(p));
@@ -344,13 +352,13 @@ struct Dot {
     const I4 quads = (I4)load_16(x + quad / 4 * 16);
     switch (quad % 4) {
       case 0:
-        return (SignedBytes)vec_splat(quads, 0);
+        return (SignedBytes)lane<0>(quads);
       case 1:
-        return (SignedBytes)vec_splat(quads, 1);
+        return (SignedBytes)lane<1>(quads);
       case 2:
-        return (SignedBytes)vec_splat(quads, 2);
+        return (SignedBytes)lane<2>(quads);
       default:
-        return (SignedBytes)vec_splat(quads, 3);
+        return (SignedBytes)lane<3>(quads);
     }
   }
 
