@@ -19,6 +19,7 @@ case "${1:-build}" in
     packages+=(
       clang-16 libclang-rt-16-dev           # fuzz targets
       g++-powerpc64-linux-gnu qemu-user     # the node on a big-endian machine
+      g++-aarch64-linux-gnu                 # the kernels of ARM
     )
     ;;
   *)

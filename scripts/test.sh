@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds and tests everything: a slice of each fuzz target, the node's modules on an emulated big-endian machine, then all
-# CTest tests of the release build; the last lines are CTest's summary.
+# Builds and tests everything: a slice of each fuzz target, the kernels on emulated 64-bit ARM machines, the node's modules
+# on an emulated big-endian one, then all CTest tests of the release build; the last lines are CTest's summary.
 #   MYRIAD_TEST_DATA   folder with test data that may not be part of the project; tests that need it are skipped without
 #   FUZZ_SECONDS       for each fuzz target; 10 by default, 0 leaves them out
 set -euo pipefail
@@ -36,6 +36,15 @@ if [ "$fuzz_seconds" -gt 0 ]; then
     sed -n 's/^stat::number_of_executed_units: */  inputs tried: /p' "$log"
   done
 fi
+
+say "building the kernels for 64-bit ARM"
+quietly cmake --preset arm64
+quietly cmake --build --preset arm64 --target kernels_test
+for cpu in max cortex-a72; do  # with the dot products of bytes and without
+  say "testing them under qemu, CPU $cpu"
+  quietly qemu-aarch64 -cpu "$cpu" build/arm64/src/kernels/kernels_test --gtest_brief=1
+  tail -n 2 "$log"
+done
 
 say "building for big-endian PowerPC"
 quietly cmake --preset ppc64
