@@ -105,16 +105,18 @@ Result<const Kernels*> choose_kernels() {
   const std::string_view name = wish;
   const auto* isa = std::ranges::find(kAllIsas, name, isa_name);
   if (isa == std::end(kAllIsas))
-    return fail(Code::invalid_argument,
-                "choosing an instruction set: MYRIAD_ISA is \"{}\", expected one of {}; this CPU has {}; unset it to use "
-                "the best of them",
-                name.substr(0, 64), isa_names(false), isa_names(true));
+    return fail(
+        Code::invalid_argument,
+        "choosing an instruction set: MYRIAD_ISA is \"{}\", expected one of {}; this CPU has {}; unset it to use "
+        "the best of them",
+        name.substr(0, 64), isa_names(false), isa_names(true));
   const Kernels* kernels = kernels_for(*isa);
   if (kernels == nullptr)
-    return fail(Code::unsupported,
-                "choosing an instruction set: MYRIAD_ISA is \"{}\", which this CPU does not have; it has {}; unset it to "
-                "use the best of them",
-                name, isa_names(true));
+    return fail(
+        Code::unsupported,
+        "choosing an instruction set: MYRIAD_ISA is \"{}\", which this CPU does not have; it has {}; unset it to "
+        "use the best of them",
+        name, isa_names(true));
   return kernels;
 }
 

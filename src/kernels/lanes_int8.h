@@ -122,8 +122,7 @@ MYRIAD_LANES F add_group(F acc, I sum, F scale, F other, const unsigned char* en
   using E = Entry<Type>;
   const F as = set1_at(entry + E::kScale);
   F s = to_float(sum);
-  if constexpr (Type::kExtra == Extra::zero)
-    s = fnma(other, set1_at(entry + E::kExtras + 4 * half), s);  // exact
+  if constexpr (Type::kExtra == Extra::zero) s = fnma(other, set1_at(entry + E::kExtras + 4 * half), s);  // exact
   acc = fma(mul(scale, as), s, acc);
   if constexpr (Type::kExtra == Extra::minimum) acc = fnma(other, set1_at(entry + E::kExtras + 4 * half), acc);
   return acc;
