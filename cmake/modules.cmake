@@ -1,3 +1,9 @@
+# AltiVec takes subnormal numbers for zeros until told otherwise, so no compiler may vectorise with it by itself;
+# kernels_altivec.cc alone has it.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(ppc64|powerpc64)$")
+  add_compile_options(-mno-vsx -mno-altivec)
+endif()
+
 # One target a module. A module's headers are reachable only through an include directory of its own that holds nothing but
 # a link to its folder, so `#include "net/…"` from `model/` fails to compile unless the dependency table allows it.
 #
