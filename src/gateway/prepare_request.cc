@@ -1,7 +1,9 @@
 #include "gateway/prepare_request.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
+#include "model/json_text.h"
 #include "model/utf8_stream.h"
 
 namespace myriad {
@@ -68,15 +70,60 @@ ApiResult<PreparedRequest> prepare_completion(std::string_view body, const Reque
   return out;
 }
 
+using Json = nlohmann::ordered_json;
+
+// A conversation in the forms that templates know. Text in parts is one text: most templates take nothing else.
+void fit_message(Json& message, const TemplateTraits& traits) {
+  auto& content = message["content"];
+  if (content.is_array()) {
+    std::string text;
+    for (const Json& part : content) text += part.at("text").get_ref<const std::string&>();
+    content = std::move(text);
+  }
+  const auto calls = message.find("tool_calls");
+  if (calls == message.end()) {
+    if (content.is_null()) content = "";
+    return;
+  }
+  if (traits.null_content && content == "") content = nullptr;
+  if (!traits.null_content && content.is_null()) content = "";
+  if (traits.arguments_as_text) return;
+  for (Json& call : *calls) {
+    Json& arguments = call["function"]["arguments"];
+    if (!arguments.is_string()) continue;
+    // What is no object stays the text that it is.
+    if (auto object = parse_json_text(arguments.get_ref<const std::string&>()); object && object->is_object()) {
+      arguments = std::move(*object);
+    }
+  }
+}
+
+// What a template cannot say is refused, not left out in silence.
+Status check_template_can(const Json& conversation) {
+  if (conversation.value("tool_choice", "auto") == "required") {
+    return fail(Code::unsupported,
+                "rendering a chat: this model's template cannot require a tool call; leave tool_choice out");
+  }
+  if (conversation.contains("response_format")) {
+    return fail(Code::unsupported,
+                "rendering a chat: this model's template has no response_format; ask for JSON in a message");
+  }
+  return {};
+}
+
 // A prompt by the model's own template: the whole text as one, special tokens only where the template wrote it.
 struct RenderedPrompt {
   std::vector<std::int32_t> ids;
   bool in_reasoning = false;  // it ends with an opened <think>
 };
-Result<RenderedPrompt> render_by_template(const nlohmann::ordered_json& conversation, const RequestContext& c) {
-  nlohmann::ordered_json variables = {{"add_generation_prompt", true}};
-  for (const char* name : {"messages", "tools"})
-    if (conversation.contains(name)) variables[name] = conversation[name];
+Result<RenderedPrompt> render_by_template(const Json& conversation, const RequestContext& c) {
+  MYRIAD_TRY_STATUS(check_template_can(conversation));
+  Json variables = {{"add_generation_prompt", true}, {"messages", conversation.at("messages")}};
+  for (Json& message : variables["messages"]) fit_message(message, c.text.template_traits);
+  if (conversation.contains("tools") && conversation.value("tool_choice", "auto") != "none") {
+    variables["tools"] = conversation["tools"];
+  }
+  if (conversation.contains("thinking_effort")) variables["reasoning_effort"] = conversation["thinking_effort"];
   if (conversation.contains("thinking") && conversation["thinking"].is_boolean())
     variables["enable_thinking"] = variables["thinking"] = conversation["thinking"];
   const std::chrono::local_seconds now{std::chrono::seconds(c.created)};
@@ -121,6 +168,13 @@ ApiResult<PreparedRequest> prepare_chat(std::string_view body, const RequestCont
     }
     ids = std::move(rendered->ids);
     out.chat->starts_with_reasoning = rendered->in_reasoning;
+    out.chat->calls = c.text.template_traits.calls;
+    out.chat->thinks = c.text.template_traits.thinks;
+    if (request.conversation.contains("tools") && request.conversation.value("tool_choice", "auto") != "none") {
+      for (const auto& tool : request.conversation["tools"]) {
+        out.chat->tools.push_back(tool.at("function").at("name").get<std::string>());
+      }
+    }
   } else {
     auto segments = render_chat(request.conversation, *c.chat_format);
     if (!segments) {

@@ -86,6 +86,10 @@ Result<std::vector<Segment>> ChatTemplate::render_segments(const Json& variables
   return segments;
 }
 
+std::string_view ChatTemplate::source() const {
+  return syntax_->source;
+}
+
 Result<std::string> ChatTemplate::render(const Json& variables, const Json& special_tokens,
                                          std::chrono::local_seconds now) const {
   MYRIAD_TRY(const std::vector<Segment> segments, render_segments(variables, special_tokens, now));

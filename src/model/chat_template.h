@@ -14,7 +14,7 @@
 // that every template knows (kRoles), because some templates put it between `<|` and `|>`; what tojson and str() add
 // around the strings of a list or dict is plain.
 //
-// Which tokens a prompt is, model/segment_encoding.h says.
+// Which tokens a prompt is, Tokenizer::encode_spans says: special tokens are found in control text alone.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -51,7 +51,7 @@ class ChatTemplate {
   // `variables` is an object whose members the template sees: messages, tools, documents, add_generation_prompt,
   // enable_thinking and whatever else the model knows; they are the request's. tools and documents are null and
   // add_generation_prompt is false where they are missing, as in transformers. `special_tokens` is an object of the
-  // model's own: bos_token, eos_token and so on (special_tokens_of in model/chat_template_source.h). Its strings count
+  // model's own: bos_token, eos_token and so on (ModelText::special_tokens). Its strings count
   // as control, and its members win over variables of the same name, so never let a request have a say in it. `now` is
   // what strftime_now shows, as the clock on the wall.
   // Errors: invalid_argument when the template refuses the request by raise_exception, with its words, and when the
@@ -62,6 +62,8 @@ class ChatTemplate {
   Result<std::vector<Segment>> render_segments(const nlohmann::ordered_json& variables,
                                                const nlohmann::ordered_json& special_tokens,
                                                std::chrono::local_seconds now) const;
+  // Its text, with line breaks as \n.
+  [[nodiscard]] std::string_view source() const;
 
  private:
   explicit ChatTemplate(std::shared_ptr<const jinja::Syntax> syntax) : syntax_(std::move(syntax)) {}

@@ -11,7 +11,6 @@ namespace {
 Value loop_attribute(const Loop& loop, std::string_view name, const std::string* shown) {
   const auto count = static_cast<std::int64_t>(loop.items->size());
   const auto at = static_cast<std::int64_t>(loop.position);
-  const auto depth = static_cast<std::int64_t>(loop.depth);
   if (name == "index") return at + 1;
   if (name == "index0") return at;
   if (name == "revindex") return count - at;
@@ -19,8 +18,9 @@ Value loop_attribute(const Loop& loop, std::string_view name, const std::string*
   if (name == "first") return at == 0;
   if (name == "last") return at + 1 == count;
   if (name == "length") return count;
-  if (name == "depth") return depth + 1;
-  if (name == "depth0") return depth;
+  // How deep a recursive loop has gone, and there is none.
+  if (name == "depth") return std::int64_t{1};
+  if (name == "depth0") return std::int64_t{0};
   if (name == "previtem" && at > 0 && at <= count) return (*loop.items)[loop.position - 1];
   if (name == "nextitem" && at + 1 < count) return (*loop.items)[loop.position + 1];
   return Undefined{shown};

@@ -264,16 +264,28 @@ Result<Value> Evaluator::test(const TestCall& node) {
 
 Status Evaluator::bind(const MacroNode& macro, const Arguments& given, Callable* caller) {
   const auto& parameters = macro.parameters;
-  if (given.positional.size() > parameters.size()) {
+  if (given.positional.size() > parameters.size() && !macro.takes_list) {
     return fail(Code::invalid_argument, "the macro '{}' takes at most {} arguments, {} are given", *macro.name,
                 parameters.size(), given.positional.size());
   }
   set(*scope_, syntax_.caller, caller == nullptr ? Value(Undefined{syntax_.caller}) : Value(caller));
   std::vector<const Value*> values(parameters.size());
-  for (std::size_t i = 0; i < given.positional.size(); ++i) values[i] = &given.positional[i];
+  for (std::size_t i = 0; i < std::min(given.positional.size(), parameters.size()); ++i) values[i] = &given.positional[i];
+  if (macro.takes_list) {
+    List* rest = heap_.list(List::Kind::tuple);
+    for (std::size_t i = parameters.size(); i < given.positional.size(); ++i) heap_.append(rest, given.positional[i]);
+    set(*scope_, syntax_.varargs, rest);
+  }
+  Dict* rest = macro.takes_dict ? heap_.dict() : nullptr;
+  if (rest != nullptr) set(*scope_, syntax_.kwargs, rest);
   for (const auto& [name, value] : given.named) {
     std::size_t at = 0;
     while (at < parameters.size() && parameters[at].first != name) ++at;
+    if (at == parameters.size() && rest != nullptr) {
+      MYRIAD_TRY(Value key, heap_.text(*name, true));
+      MYRIAD_TRY_STATUS(heap_.set(rest, std::move(key), value));
+      continue;
+    }
     if (at == parameters.size()) {
       return fail(Code::invalid_argument, "the macro '{}' has no parameter '{}'", *macro.name, *name);
     }

@@ -194,8 +194,7 @@ Result<Evaluator::Flow> Evaluator::round(const For& node, Loop* loop) {
 
 Result<Evaluator::Flow> Evaluator::loop(const For& node) {
   MYRIAD_TRY(const List* const list, loop_items(node));
-  Loop* state = heap_.make(heap_.loops(), Loop{&list->items, 0, loops_});
-  ++loops_;
+  Loop* state = heap_.make(heap_.loops(), Loop{&list->items, 0});
   Result<Flow> flow = Flow::normal;
   bool completed = false;  // a round, to its end
   // The list can grow while it is walked through.
@@ -204,7 +203,6 @@ Result<Evaluator::Flow> Evaluator::loop(const For& node) {
     if (!flow || *flow == Flow::break_loop) break;
     if (*flow == Flow::normal) completed = true;
   }
-  --loops_;
   if (!flow) return flow;
   MYRIAD_TRY_STATUS(heap_.budget().status());
   if (completed || node.otherwise.empty()) return Flow::normal;
@@ -222,10 +220,8 @@ Result<Evaluator::Flow> Evaluator::set_variable(const Set& node) {
 Result<Value> Evaluator::captured(const Body& body) {
   TextBuilder text(heap_.budget());
   TextBuilder* const before = std::exchange(out_, &text);
-  const std::size_t loops = std::exchange(loops_, 0);
   const Result<Flow> flow = run(body);
   out_ = before;
-  loops_ = loops;
   if (!flow) return std::unexpected(flow.error());
   return std::move(text).finish();
 }

@@ -97,7 +97,6 @@ class Evaluator {
   Scope* scope_ = nullptr;
   TextBuilder* out_ = nullptr;
   std::size_t depth_ = 0;
-  std::size_t loops_ = 0;  // that run now
   std::optional<std::uint32_t> place_;
 };
 

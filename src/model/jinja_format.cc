@@ -128,7 +128,8 @@ class Formatter {
       }
     }
     // What could be asked for members may be left over.
-    const bool scalar = !is<Dict*>(*single_) && !is<List*>(*single_) && !is<Undefined>(*single_);
+    const auto* list = std::get_if<List*>(single_);
+    const bool scalar = list == nullptr ? !is<Dict*>(*single_) && !is<Undefined>(*single_) : !(*list)->has_positions();
     const bool left_over = several_ != nullptr ? used_ < several_->items.size() : used_ == 0 && scalar;
     if (left_over) return fail(Code::invalid_argument, "a format asks for fewer values than are given");
     return std::move(out_).finish();

@@ -135,6 +135,9 @@ Result<Value> unique(Heap& heap, const Value& value, const Arguments& arguments)
   std::vector<Value> keys;
   for (const Value& item : all->items) {
     MYRIAD_TRY(Value key, sort_key(item, bound[1], bound.boolean(0, false), heap));
+    if (!is_hashable(key)) {
+      return fail(Code::invalid_argument, "unique: a value of type {} cannot be looked up", type_name(key));
+    }
     bool seen = false;
     for (std::size_t i = 0; i < keys.size() && !seen; ++i) {
       MYRIAD_TRY(seen, equal(key, keys[i], heap.budget()));

@@ -137,6 +137,22 @@ Result<Value> cycle(Heap&, const Value& self, const Arguments& arguments) {
   return arguments.positional[std::get<Loop*>(self)->position % arguments.positional.size()];
 }
 
+// Whether the arguments are other ones than at the last call in this loop.
+Result<Value> changed(Heap& heap, const Value& self, const Arguments& arguments) {
+  Loop& loop = *std::get<Loop*>(self);
+  if (!arguments.named.empty()) {
+    return fail(Code::invalid_argument, "loop.changed takes no argument named '{}'", *arguments.named.front().first);
+  }
+  bool same = loop.seen != nullptr && loop.seen->items.size() == arguments.positional.size();
+  for (std::size_t i = 0; same && i < arguments.positional.size(); ++i) {
+    MYRIAD_TRY(same, equal(loop.seen->items[i], arguments.positional[i], heap.budget()));
+  }
+  if (same) return false;
+  loop.seen = heap.list(List::Kind::tuple);
+  for (const Value& value : arguments.positional) heap.append(loop.seen, value);
+  return true;
+}
+
 constexpr std::array<Entry<Function>, 6> kDict{{
     {"get", get},
     {"items", view<View::items>},
@@ -179,7 +195,8 @@ Function find_method(const Value& object, std::string_view name, bool& exists) {
     exists = found != nullptr || has(kOtherList, name);
   } else if (is<Loop*>(object)) {
     if (name == "cycle") found = cycle;
-    exists = found != nullptr || name == "changed";
+    if (name == "changed") found = changed;
+    exists = found != nullptr;
   }
   return found;
 }

@@ -80,6 +80,8 @@ Status Parser::within_limits(std::size_t depth) const {
 Status Parser::parse() {
   MYRIAD_TRY(tokens_, tokenize(syntax_.source));
   syntax_.caller = intern("caller");
+  syntax_.varargs = intern("varargs");
+  syntax_.kwargs = intern("kwargs");
   syntax_.loop = intern("loop");
   std::string_view end;
   MYRIAD_TRY(syntax_.body, body({}, end));
@@ -253,8 +255,21 @@ Result<Statement> Parser::macro_statement(std::uint32_t at) {
   auto made = std::make_unique<MacroNode>();
   MYRIAD_TRY(made->name, name("the macro's name"));
   MYRIAD_TRY_STATUS(parameters(*made));
-  MYRIAD_TRY(made->body, scoped_block("endmacro"));
+  MYRIAD_TRY(made->body, macro_body(*made, "endmacro"));
   return Statement{at, std::move(made)};
+}
+
+Result<Body> Parser::macro_body(MacroNode& macro, std::string_view end) {
+  const std::size_t from = at_;
+  MYRIAD_TRY(Body body, scoped_block(end));
+  for (std::size_t i = from; i < at_; ++i) {
+    const Token& t = tokens_[i];
+    if (t.kind != Kind::name) continue;
+    const std::string_view word = std::string_view(syntax_.source).substr(t.from, t.to - t.from);
+    macro.takes_list = macro.takes_list || word == "varargs";
+    macro.takes_dict = macro.takes_dict || word == "kwargs";
+  }
+  return body;
 }
 
 Result<Statement> Parser::call_statement(std::uint32_t at) {
@@ -265,7 +280,7 @@ Result<Statement> Parser::call_statement(std::uint32_t at) {
   if (!std::holds_alternative<Call>(made.call->node)) {
     return this->at(Code::corrupt, made.call->at, "a call block calls nothing");
   }
-  MYRIAD_TRY(made.caller->body, scoped_block("endcall"));
+  MYRIAD_TRY(made.caller->body, macro_body(*made.caller, "endcall"));
   return Statement{at, std::move(made)};
 }
 

@@ -88,6 +88,7 @@ class Parser {
   Result<Body> body(std::initializer_list<std::string_view> ends, std::string_view& end);
   // The same after the tag that opens it has ended; takes the end tag too, unless it is `else` or `elif`.
   Result<Body> block(std::initializer_list<std::string_view> ends, std::string_view& end);
+  Result<Body> macro_body(MacroNode& macro, std::string_view end);  // and notes which arguments it takes
   Result<Body> scoped_block(std::string_view end);  // in which the loops around it cannot be left
   Result<Statement> statement();
   Result<Statement> if_statement(std::uint32_t at);

@@ -163,6 +163,8 @@ struct MacroNode {
   NamePtr name;
   std::vector<std::pair<NamePtr, ExpressionPtr>> parameters;  // with their defaults, which may be null
   Body body;
+  // Whether the body names `varargs` and `kwargs`: arguments without a parameter are taken then.
+  bool takes_list = false, takes_dict = false;
 };
 struct CallBlock {
   std::unique_ptr<MacroNode> caller;
@@ -181,7 +183,7 @@ struct Syntax {
   std::string source;  // normalized_source
   std::deque<std::string> names;
   std::map<std::string_view, NamePtr> by_name;
-  NamePtr caller = nullptr, loop = nullptr;
+  NamePtr caller = nullptr, loop = nullptr, varargs = nullptr, kwargs = nullptr;
   Body body;
 };
 

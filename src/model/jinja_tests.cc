@@ -54,7 +54,8 @@ Result<bool> iterable(Heap&, const Value& value, const Arguments& a) {
   return plain(a, is<TextPtr>(value) || is<Dict*>(value) || is<Undefined>(value) || is<List*>(value));
 }
 Result<bool> callable(Heap&, const Value& value, const Arguments& a) {
-  return plain(a, is<Callable*>(value));
+  // In Jinja what is undefined has a call, which is an error, and so has `loop`.
+  return plain(a, is<Callable*>(value) || is<Undefined>(value) || is<Loop*>(value));
 }
 template <bool Wanted>
 Result<bool> exactly(Heap&, const Value& value, const Arguments& a) {

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <string>
@@ -203,14 +204,18 @@ Result<Value> round_filter(Heap&, const Value& value, const Arguments& arguments
   MYRIAD_TRY(const TextPtr method, bound.text(1, nullptr));
   double real = 0;
   if (is<Undefined>(value)) return undefined_error(value);
-  if (is<BigInteger>(value)) return value;
-  if (!as_number(value, real)) return fail(Code::invalid_argument, "round of a value of type {}", type_name(value));
+  if (const auto* big = std::get_if<BigInteger>(&value)) {
+    real = std::strtod(big->digits->bytes().c_str(), nullptr);
+  } else if (!as_number(value, real)) {
+    return fail(Code::invalid_argument, "round of a value of type {}", type_name(value));
+  }
   if (precision < 0 || precision > 15) return fail(Code::unsupported, "round: a precision of {}", precision);
   const std::string how = method == nullptr ? "common" : method->bytes();
   const double scale = std::pow(10.0, static_cast<double>(precision));
   if (how == "ceil") return std::ceil(real * scale) / scale;
   if (how == "floor") return std::floor(real * scale) / scale;
   if (how != "common") return fail(Code::invalid_argument, "round: the method is common, ceil or floor, not '{}'", how);
+  if (is<BigInteger>(value)) return value;
   std::int64_t whole = 0;
   if (as_integer(value, whole)) return whole;
   if (!std::isfinite(real) || std::abs(real) > 1e22) return real;

@@ -255,7 +255,8 @@ std::unexpected<Error> undefined_error(const Value& value) {
 
 bool is_hashable(const Value& value) {
   const auto* list = std::get_if<List*>(&value);
-  return !is<Dict*>(value) && (list == nullptr || (*list)->kind != List::Kind::list);
+  return !is<Dict*>(value) &&
+         (list == nullptr || (*list)->kind == List::Kind::tuple || (*list)->kind == List::Kind::once);
 }
 
 bool truthy(const Value& value) {

@@ -95,7 +95,7 @@ struct Callable {
 struct Loop {
   const std::vector<Value>* items;
   std::size_t position;
-  std::size_t depth;  // 0 for the outermost loop
+  List* seen = nullptr;  // what loop.changed was last asked about
 };
 
 // Everything that one evaluation has made, and what it may still use.

@@ -48,15 +48,17 @@ Result<ModelText> load_model_text(const std::filesystem::path& path, std::int32_
     MYRIAD_TRY(tokenizer, Tokenizer::load(path, vocabulary));
     MYRIAD_TRY(jinja, template_of_directory(path));
   }
-  ModelText out{std::move(*tokenizer), {}, nlohmann::ordered_json::object(), {}};
+  ModelText out{std::move(*tokenizer), {}, nlohmann::ordered_json::object(), {}, {}};
   if (out.tokenizer.bos()) out.special_tokens["bos_token"] = std::string(out.tokenizer.token_bytes(*out.tokenizer.bos()));
   if (out.tokenizer.eos()) out.special_tokens["eos_token"] = std::string(out.tokenizer.token_bytes(*out.tokenizer.eos()));
   if (!jinja) return out;
   auto parsed = ChatTemplate::parse(*jinja);
-  if (parsed)
+  if (parsed) {
+    out.template_traits = traits_of(*parsed);
     out.chat_template = std::move(*parsed);
-  else
+  } else {
     out.template_error = std::move(parsed).error();
+  }
   return out;
 }
 

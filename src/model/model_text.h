@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "model/chat_template.h"
+#include "model/template_traits.h"
 #include "model/tokenizer.h"
 
 namespace myriad {
@@ -17,6 +18,7 @@ struct ModelText {
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat_template;
   nlohmann::ordered_json special_tokens;  // bos_token, eos_token, … by text, for the template
+  TemplateTraits template_traits;         // of chat_template
   std::optional<Error> template_error;    // why there is none although the model brings one
 };
 

@@ -77,13 +77,6 @@ std::string argument_json(std::string_view type, std::string_view value) {
   return json_quoted(value);
 }
 
-// "functions.get_weather:0" → "get_weather".
-std::string_view name_in_call_id(std::string_view id) {
-  id = id.substr(0, std::min(id.rfind(':'), id.size()));
-  if (id.starts_with("functions.")) id.remove_prefix(10);
-  return id;
-}
-
 }  // namespace
 
 ReplyParser::ReplyParser(const Tokenizer& tokenizer, Options options)
@@ -105,6 +98,21 @@ ReplyParser::ReplyParser(const Tokenizer& tokenizer, Options options)
   call_end_ = id(!k3, "<|tool_call_end|>");
   think_ = id(!k3, "<think>");
   end_think_ = id(!k3, "</think>");
+  if (options_.format != ChatFormat::templated) return;
+  std::vector<MarkName> spelled;
+  for (const MarkName& mark : marks_of(options_.calls, options_.thinks || options_.starts_with_reasoning)) {
+    if (const auto token = tokenizer.special_id(mark.name)) {
+      marks_.emplace_back(*token, mark);
+    } else {
+      spelled.push_back(mark);
+    }
+  }
+  templated_.emplace(TemplateReply::Options{.calls = options_.calls,
+                                            .thinks = options_.thinks,
+                                            .starts_with_reasoning = options_.starts_with_reasoning,
+                                            .tools = options_.tools,
+                                            .call_id_prefix = options_.call_id_prefix},
+                     std::move(spelled));
 }
 
 std::vector<ReplyEvent> ReplyParser::push(std::span<const std::int32_t> ids) {
@@ -114,6 +122,8 @@ std::vector<ReplyEvent> ReplyParser::push(std::span<const std::int32_t> ids) {
       end(true);
     } else if (options_.format == ChatFormat::kimi_k3) {
       push_k3(id);
+    } else if (templated_) {
+      push_templated(id);
     } else {
       push_linear(id);
     }
@@ -185,6 +195,20 @@ void ReplyParser::push_linear(std::int32_t id) {
   } else {
     text(tokenizer_.token_bytes(id));
   }
+}
+
+void ReplyParser::push_templated(std::int32_t id) {
+  const auto mark = std::find_if(marks_.begin(), marks_.end(), [id](const auto& m) { return m.first == id; });
+  if (mark != marks_.end()) {
+    templated_->text(utf8_.flush());
+    templated_->mark(mark->second);
+  } else if (tokenizer_.is_special(id)) {
+    templated_->text(utf8_.flush());
+    templated_->token(tokenizer_.token_bytes(id));
+  } else {
+    templated_->text(utf8_.push(tokenizer_.token_bytes(id)));
+  }
+  for (ReplyEvent& event : templated_->take()) give(std::move(event));
 }
 
 void ReplyParser::text(std::string_view bytes) {
@@ -327,6 +351,14 @@ void ReplyParser::give_arguments(std::string piece) {
 }
 
 void ReplyParser::end(bool complete) {
+  if (templated_) {
+    templated_->text(utf8_.flush());
+    templated_->end();
+    for (ReplyEvent& event : templated_->take()) give(std::move(event));
+    give({.kind = ReplyEvent::Kind::finished, .complete = complete});
+    finished_ = true;
+    return;
+  }
   if (tag_ != Tag::none) {
     // The beginning of a tag that was cut off is not text; anything else is.
     const std::string_view word =

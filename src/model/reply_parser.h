@@ -1,46 +1,37 @@
 // Takes a model's reply apart while it is being generated: reasoning, answer, tool calls.
 //
-// Structure is recognised by the ids of control tokens, never by text. Nothing that a model does is an error: what a
+// Structure is recognised by the ids of control tokens, never by text, but for what model/template_reply.h says of models
+// that bring a chat template. Nothing that a model does is an error: what a
 // malformed reply has in the wrong place comes out as text of the place where it stands, and a call that breaks off is
 // closed.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/chat_format.h"
+#include "model/reply_event.h"
+#include "model/template_reply.h"
 #include "model/tokenizer.h"
 #include "model/utf8_stream.h"
 
 namespace myriad {
-
-struct ReplyEvent {
-  enum class Kind {
-    reasoning,            // `text` continues the reasoning
-    content,              // `text` continues the answer
-    tool_call,            // call `index` begins: `id`, `name`
-    tool_call_arguments,  // `text` continues the arguments of call `index`
-    tool_call_end,  // call `index` is complete; `text` has its whole arguments again: a JSON object, or, where the
-                    // model wrote its arguments as one text, that text, whatever it is
-    finished,       // nothing more comes; `complete` says whether the model ended its message itself
-  };
-  Kind kind = Kind::content;
-  std::string text{};  // complete UTF-8 characters only
-  int index = 0;       // of a tool call, from 0
-  std::string id{};
-  std::string name{};
-  bool complete = false;
-  friend bool operator==(const ReplyEvent&, const ReplyEvent&) = default;
-};
 
 class ReplyParser {
  public:
   struct Options {
     ChatFormat format = ChatFormat::kimi_k3;
     bool starts_with_reasoning = true;  // as reply_starts_with_reasoning says of the prompt
+    // Of a templated format (model/template_traits.h): how the model writes calls and whether it thinks aloud, and the
+    // names of the request's tools.
+    CallSyntax calls = CallSyntax::none;
+    bool thinks = false;
+    std::vector<std::string> tools{};
     // Kimi K3's calls have no ids: that of call n becomes this and n. Make it unique for each reply. Kimi Linear's
     // model writes ids itself, they are passed on.
     std::string call_id_prefix = "call_";
@@ -58,7 +49,7 @@ class ReplyParser {
 
   [[nodiscard]] bool finished() const { return finished_; }
   // Calls begun so far; more than 0 makes OpenAI's finish_reason "tool_calls".
-  [[nodiscard]] int tool_calls() const { return calls_; }
+  [[nodiscard]] int tool_calls() const { return templated_ ? templated_->calls() : calls_; }
 
  private:
   // Where text goes. In `structure` and `call` only white space is expected.
@@ -75,6 +66,7 @@ class ReplyParser {
 
   void push_k3(std::int32_t id);
   void push_linear(std::int32_t id);
+  void push_templated(std::int32_t id);
   // Bytes of text, and the end of a text: what is incomplete then stays so.
   void text(std::string_view bytes);
   void end_text();
@@ -96,6 +88,9 @@ class ReplyParser {
   std::int32_t open_, close_, sep_, section_begin_, section_end_, call_begin_, call_argument_, call_end_, think_,
       end_think_;
   std::vector<std::int32_t> stop_ids_;
+
+  std::optional<TemplateReply> templated_;
+  std::vector<std::pair<std::int32_t, MarkName>> marks_;  // of the templated format, by their tokens
 
   Place place_;
   Tag tag_ = Tag::none;

@@ -2,10 +2,12 @@
 """Compares chat templates as this project renders them with Jinja itself, set up as transformers does.
 
 usage: jinja.py [--mutable] RENDERER [TEMPLATE | FOLDER]...
+       jinja.py --render < QUESTIONS
 
 RENDERER is the program render_chat_template of the build. Without templates those beside this file are taken. Each is rendered for every
 conversation of conversations.json, with and without tools, in several variants. Prints the differences and a count; exits 1 if there are any,
-77 if Jinja is not installed. --mutable allows list.append and the like, which transformers forbids and this project has.
+77 if Jinja is not installed. --mutable allows list.append and the like, which transformers forbids and this project has. --render answers
+questions of the form that the renderer takes, one a line, as Jinja does.
 """
 import datetime
 import json
@@ -41,7 +43,18 @@ class Generation(jinja2.ext.Extension):
 
 def environment(mutable, **options):
     kind = jinja2.sandbox.SandboxedEnvironment if mutable else jinja2.sandbox.ImmutableSandboxedEnvironment
-    env = kind(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols], **options)
+
+    class Environment(kind):
+        """Refuses powers that Python would compute for minutes."""
+
+        intercepted_binops = frozenset(["**"])
+
+        def call_binop(self, context, operator, left, right):
+            if isinstance(left, int) and isinstance(right, int) and abs(left) > 1 and left.bit_length() * right > 4096:
+                raise OverflowError("the power is too large")
+            return super().call_binop(context, operator, left, right)
+
+    env = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols], **options)
 
     def raise_exception(message):
         raise jinja2.exceptions.TemplateError(message)
@@ -72,6 +85,18 @@ def cases(data):
                 yield f"{name}{' + tools' if with_tools else ''}, variant {number}", variables
 
 
+def render(question):
+    """What the renderer is asked, answered by Jinja."""
+    env = environment(False)
+    now = question.get("now", 0)
+    env.globals["strftime_now"] = lambda format: datetime.datetime.utcfromtimestamp(now).strftime(format)
+    variables = {"tools": None, "documents": None, "add_generation_prompt": False, **question["variables"], **question.get("special_tokens", {})}
+    try:
+        return {"text": env.from_string(question["template"]).render(variables)}
+    except Exception as error:  # any error of a template is an answer
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
 def templates(paths):
     for path in paths:
         yield from sorted(path.rglob("*.jinja")) if path.is_dir() else [path]
@@ -79,6 +104,10 @@ def templates(paths):
 
 def main():
     arguments = sys.argv[1:]
+    if arguments == ["--render"]:
+        for line in sys.stdin:
+            print(json.dumps(render(json.loads(line))))
+        return
     mutable = "--mutable" in arguments
     arguments = [a for a in arguments if a != "--mutable"]
     data = json.loads((HERE / "conversations.json").read_text(encoding="utf-8"))

@@ -72,7 +72,7 @@ class Writer:
         if kind == 10:
             return f"{sub()} {self.pick('and', 'or')} {sub()}"
         if kind == 11:
-            return f"not {sub()}"
+            return f"(not {sub()})"  # behind an operator Jinja takes a bare `not` for a name
         if kind == 12:
             return f"{self.wrapped(sub())} {self.pick('==', '!=', '<', '<=', '>', '>=', 'in', 'not in')} {self.wrapped(sub())}"
         if kind == 13:
@@ -102,7 +102,7 @@ class Writer:
                     out += self.tag("else") + self.block(depth - 1)
                 out += self.tag("endif")
             elif kind == 4:
-                target, items = self.pick(("x", "l"), ("x", "w"), ("k, v", "d.items()"), ("x", "m"), ("x", self.expression(1)), ("x", "range(3)"))
+                target, items = self.pick(("x", "l"), ("x", "w"), ("k, v", "d.items()"), ("x", "m"), ("x", f"({self.expression(1)})"), ("x", "range(3)"))
                 out += self.tag(f"for {target} in {items}" + self.pick("", "", " if loop is undefined", " if x is string"))
                 out += self.block(depth - 1) + "{{ " + self.pick("loop.index", "loop.last", "loop.revindex0", "loop.length", "loop.previtem", "x", "k ~ v", "loop.cycle('a', 'b')", "loop.first and loop.nextitem") + " }}"
                 if self.random.random() < 0.3:
