@@ -22,7 +22,7 @@
 namespace myriad {
 namespace {
 
-constexpr std::size_t kPrepareThreadStack = std::size_t{512} << 10;
+constexpr std::size_t kPrepareThreadStack = std::size_t{768} << 10;  // a chat template takes 512 KiB
 constexpr std::size_t kLargeBody = std::size_t{1} << 20;
 
 // How other threads reach the HTTP thread; what comes after it has ended is dropped.

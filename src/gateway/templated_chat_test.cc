@@ -32,6 +32,7 @@ ModelText model_with(const std::string& jinja, const std::vector<std::string>& s
   std::filesystem::create_directories(folder);
   Json tokenizer = Json::parse(file_text("/tests/data/tokenizers/byte_level.json"));
   tokenizer["added_tokens"] = Json::array();
+  tokenizer["pre_tokenizer"] = Json{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
   std::size_t id = tokenizer["model"]["vocab"].size();
   for (const std::string& name : special) {
     tokenizer["added_tokens"].push_back(Json{{"id", id++},

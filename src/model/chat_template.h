@@ -40,7 +40,7 @@ struct Syntax;
 inline constexpr std::array<std::string_view, 7> kTemplateRoles{"system", "developer", "user",   "assistant",
                                                                 "tool",   "function",  "ipython"};
 
-// Immutable; several threads may render at once. Rendering needs at most 256 KiB of stack.
+// Immutable; several threads may render at once. Rendering needs at most 512 KiB of stack.
 class ChatTemplate {
  public:
   // Errors: limit; corrupt for text that is no template; unsupported for tags and constructs outside of the subset.

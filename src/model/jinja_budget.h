@@ -13,6 +13,18 @@ inline constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxSyntaxNodes = 100'000;
 inline constexpr std::size_t kMaxSyntaxDepth = 150;      // nesting of expressions and blocks
 inline constexpr std::size_t kMaxEvaluationDepth = 400;  // the same at run time, through macros
+// Of the stack, below the frame that evaluation begins in; a sanitizer's frames are several times as large.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr std::size_t kMaxStackBytes = std::size_t{4} << 20;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+inline constexpr std::size_t kMaxStackBytes = std::size_t{4} << 20;
+#else
+inline constexpr std::size_t kMaxStackBytes = std::size_t{384} << 10;
+#endif
+#else
+inline constexpr std::size_t kMaxStackBytes = std::size_t{384} << 10;
+#endif
 inline constexpr std::size_t kMaxValueDepth = 250;       // nesting of lists and dicts that is printed or compared
 inline constexpr std::size_t kMaxSteps = 20'000'000;     // expressions evaluated, or kBytesAStep of text or data
 inline constexpr std::size_t kBytesAStep = 32;           // handled

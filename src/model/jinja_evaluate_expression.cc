@@ -18,14 +18,7 @@ const std::string* shown_key(const Expression& index) {
 }  // namespace
 
 Result<Value> Evaluator::evaluate(const Expression& expression) {
-  if (depth_ >= kMaxEvaluationDepth || !heap_.budget().step()) {
-    if (!place_) place_ = expression.at;
-    if (depth_ >= kMaxEvaluationDepth) {
-      return fail(Code::limit, "the evaluation is nested deeper than {} levels", kMaxEvaluationDepth);
-    }
-    return std::unexpected(heap_.budget().status().error());
-  }
-  ++depth_;
+  MYRIAD_TRY_STATUS(enter(expression.at));
   Result<Value> result = dispatch(expression);
   --depth_;
   if (!result && !place_) place_ = expression.at;

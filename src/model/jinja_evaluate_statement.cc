@@ -12,6 +12,7 @@ Evaluator::Evaluator(const Syntax& syntax, Heap& heap) : syntax_(syntax), heap_(
 
 Status Evaluator::run(TextBuilder& out) {
   out_ = &out;
+  stack_top_ = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
   const Result<Flow> flow = run(syntax_.body);
   if (!flow) return std::unexpected(flow.error());
   return {};
@@ -113,15 +114,25 @@ Result<Evaluator::Flow> Evaluator::run(const Body& body) {
   return Flow::normal;
 }
 
-Result<Evaluator::Flow> Evaluator::run(const Statement& statement) {
-  if (depth_ >= kMaxEvaluationDepth || !heap_.budget().step() || heap_.budget().exceeded()) {
-    if (!place_) place_ = statement.at;
-    if (depth_ >= kMaxEvaluationDepth) {
-      return fail(Code::limit, "the evaluation is nested deeper than {} levels", kMaxEvaluationDepth);
-    }
-    return std::unexpected(heap_.budget().status().error());
+Status Evaluator::enter(std::uint32_t at) {
+  Status status;
+  const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+  const std::size_t used = stack_top_ > here ? stack_top_ - here : here - stack_top_;
+  if (depth_ >= kMaxEvaluationDepth || used > kMaxStackBytes) {
+    status = fail(Code::limit, "the evaluation is nested deeper than {} levels", depth_);
+  } else if (!heap_.budget().step() || heap_.budget().exceeded()) {
+    status = heap_.budget().status();
+  }
+  if (!status) {
+    if (!place_) place_ = at;
+    return status;
   }
   ++depth_;
+  return {};
+}
+
+Result<Evaluator::Flow> Evaluator::run(const Statement& statement) {
+  MYRIAD_TRY_STATUS(enter(statement.at));
   Result<Flow> flow = [&]() -> Result<Flow> {
     const auto& node = statement.node;
     switch (node.index()) {

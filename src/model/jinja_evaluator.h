@@ -73,6 +73,8 @@ class Evaluator {
   Status bind(const MacroNode& macro, const Arguments& arguments, Callable* caller);
 
   // ---- statements (jinja_evaluate_statement.cc) ----
+  // Takes a step and goes a level deeper; the caller goes back up by --depth_. Errors: limit.
+  Status enter(std::uint32_t at);
   Result<Flow> run(const Body& body);
   Result<Flow> run(const Statement& statement);
   Result<Flow> output(const Output& node);
@@ -97,6 +99,7 @@ class Evaluator {
   Scope* scope_ = nullptr;
   TextBuilder* out_ = nullptr;
   std::size_t depth_ = 0;
+  std::uintptr_t stack_top_ = 0;  // the address of a frame of run(out)
   std::optional<std::uint32_t> place_;
 };
 

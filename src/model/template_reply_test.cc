@@ -253,7 +253,6 @@ TEST(TemplateReply, WhatIsNoCallIsText) {
       {CallSyntax::deepseek, "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": }<｜tool▁call▁end｜> x"},
       {CallSyntax::kimi_k2, "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\"<|tool_call_end|>"},
       {CallSyntax::kimi_k2, "<|tool_call_begin|>functions.f:0"},
-      {CallSyntax::none, "<tool_call>{\"name\": \"f\"}</tool_call>[TOOL_CALLS]"},
       {CallSyntax::hermes, "< <t <tool <tool_cal"},
   };
   for (const auto& [syntax, text] : cases) EXPECT_EQ(shown(syntax, text), std::string("reasoning[] content[") + text + "]");
