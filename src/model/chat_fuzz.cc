@@ -51,12 +51,21 @@ void request(std::string_view text) {
 // Bytes are tokens; those from 0xF4 on stand for the control tokens.
 void reply(std::string_view bytes, ChatFormat format) {
   static const Tokenizer kTokenizer = small_tokenizer();
-  ReplyParser parser(kTokenizer, {.format = format, .starts_with_reasoning = bytes.size() % 2 == 0});
+  ReplyParser parser(kTokenizer, {.format = format,
+                                  .starts_with_reasoning = bytes.size() % 2 == 0,
+                                  .calls = static_cast<CallSyntax>(bytes.size() / 2 % 6),
+                                  .thinks = bytes.size() % 3 == 0,
+                                  .tools = {"f"}});
   int finished = 0;
   const auto check = [&](const std::vector<ReplyEvent>& events) {
     for (const ReplyEvent& event : events) {
       if (!is_valid_utf8(event.text) || !is_valid_utf8(event.name) || !is_valid_utf8(event.id)) std::abort();
       finished += event.kind == ReplyEvent::Kind::finished;
+      // A templated format's calls have a JSON object of arguments.
+      if (format == ChatFormat::templated && event.kind == ReplyEvent::Kind::tool_call_end &&
+          !nlohmann::json::parse(event.text, nullptr, false).is_object()) {
+        std::abort();
+      }
     }
   };
   for (const char c : bytes) {
@@ -72,12 +81,15 @@ void reply(std::string_view bytes, ChatFormat format) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 3) {
+  switch (data[0] % 4) {
     case 0:
       request(rest);
       break;
     case 1:
       reply(rest, ChatFormat::kimi_k3);
+      break;
+    case 2:
+      reply(rest, ChatFormat::templated);
       break;
     default:
       reply(rest, ChatFormat::kimi_linear);

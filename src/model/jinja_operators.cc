@@ -50,6 +50,16 @@ double floor_modulo(double a, double b) {
   return rest == 0 ? std::copysign(0.0, b) : rest;
 }
 
+// The quotient without the rest, which a / b may round up to the next integer.
+double floor_divide(double a, double b) {
+  const double rest = std::fmod(a, b);
+  double quotient = (a - rest) / b;
+  if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
+  if (quotient == 0) return std::copysign(0.0, a / b);
+  const double floor = std::floor(quotient);
+  return quotient - floor > 0.5 ? floor + 1 : floor;
+}
+
 Result<Value> power(std::int64_t base, std::int64_t exponent) {
   if (exponent < 0) {
     if (base == 0) return by_zero();
@@ -104,7 +114,7 @@ Result<Value> calculate_reals(Operator op, double a, double b) {
       return a / b;
     case Operator::floor_divide:
       if (b == 0) return by_zero();
-      return std::floor((a - floor_modulo(a, b)) / b + 0.5);
+      return floor_divide(a, b);
     case Operator::modulo:
       if (b == 0) return by_zero();
       return floor_modulo(a, b);

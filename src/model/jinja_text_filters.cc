@@ -212,8 +212,11 @@ Result<Value> round_filter(Heap&, const Value& value, const Arguments& arguments
   if (precision < 0 || precision > 15) return fail(Code::unsupported, "round: a precision of {}", precision);
   const std::string how = method == nullptr ? "common" : method->bytes();
   const double scale = std::pow(10.0, static_cast<double>(precision));
-  if (how == "ceil") return std::ceil(real * scale) / scale;
-  if (how == "floor") return std::floor(real * scale) / scale;
+  if (how == "ceil" || how == "floor") {
+    std::int64_t integer = 0;
+    if (is<BigInteger>(value) || as_integer(value, integer)) return real;  // Python scales integers without rounding
+    return (how == "ceil" ? std::ceil(real * scale) : std::floor(real * scale)) / scale;
+  }
   if (how != "common") return fail(Code::invalid_argument, "round: the method is common, ceil or floor, not '{}'", how);
   if (is<BigInteger>(value)) return value;
   std::int64_t whole = 0;
