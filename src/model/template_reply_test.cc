@@ -240,6 +240,7 @@ TEST(TemplateReply, WhatIsNoCallIsText) {
       {CallSyntax::hermes, "<tool_call>{\"arguments\": {}}</tool_call>"},
       {CallSyntax::hermes, "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>"},
       {CallSyntax::hermes, "<tool_call></tool_call>"},
+      {CallSyntax::hermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": NaN}}</tool_call>"},
       {CallSyntax::hermes, "<tool_call>{\"name\": \"f\", \"argum"},
       {CallSyntax::hermes, "</tool_call> alone"},
       {CallSyntax::hermes, "<tool_call>\n<function=f>\n<parameter=a>1</parameter>\n</function>\n</tool_call>"},

@@ -25,12 +25,13 @@ bool is_name(std::string_view text) {
   return !text.empty() && text.size() <= kMaxNameBytes && text.find_first_of(" \t\r\n{}[]\"<>") == std::string_view::npos;
 }
 
-// Arguments as the model wrote them, if they are a JSON object.
+// Arguments as the model wrote them, if they are a JSON object, and one that every client can read: parse_json_text
+// takes NaN and half surrogates too.
 std::optional<std::string> object_text(std::string_view text) {
   text = trimmed(text);
   if (text.empty() || text.front() != '{') return std::nullopt;
   const auto value = parse_json_text(text);
-  if (!value || !value->is_object()) return std::nullopt;
+  if (!value || !value->is_object() || !Json::accept(text)) return std::nullopt;
   return std::string(text);
 }
 
@@ -56,7 +57,7 @@ std::optional<WrittenCall> call_of(const Json& value) {
   } else if (arguments != nullptr) {
     if (!arguments->is_object()) return std::nullopt;
     auto text = json_text(*arguments, JsonStyle::spaced);
-    if (!text) return std::nullopt;
+    if (!text || !Json::accept(*text)) return std::nullopt;
     out.arguments = std::move(*text);
   }
   const Json* id = member(value, "id");
@@ -112,7 +113,7 @@ Calls calls_of_python(std::string_view text) {
     rest = trimmed(rest.substr(1));
   }
   const auto written = json_text(arguments, JsonStyle::spaced);
-  if (!written) return {};
+  if (!written || !Json::accept(*written)) return {};
   return {{std::string(name), *written, {}}};
 }
 
