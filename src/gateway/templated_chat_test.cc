@@ -35,13 +35,14 @@ ModelText model_with(const std::string& jinja, const std::vector<std::string>& s
   tokenizer["pre_tokenizer"] = Json{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
   std::size_t id = tokenizer["model"]["vocab"].size();
   for (const std::string& name : special) {
-    tokenizer["added_tokens"].push_back(Json{{"id", id++},
-                                             {"content", name},
-                                             {"single_word", false},
-                                             {"lstrip", false},
-                                             {"rstrip", false},
-                                             {"normalized", false},
-                                             {"special", name.starts_with("<|")}});  // the others are part of the text, as in Qwen's files
+    tokenizer["added_tokens"].push_back(
+        Json{{"id", id++},
+             {"content", name},
+             {"single_word", false},
+             {"lstrip", false},
+             {"rstrip", false},
+             {"normalized", false},
+             {"special", name.starts_with("<|")}});  // the others are part of the text, as in Qwen's files
   }
   std::ofstream(folder / "tokenizer.json") << tokenizer.dump();
   std::ofstream(folder / "chat_template.jinja") << jinja;
@@ -53,8 +54,9 @@ ModelText model_with(const std::string& jinja, const std::vector<std::string>& s
 }
 
 const ModelText& qwen3() {
-  static const ModelText text = model_with(file_text("/tests/oracle/templates/qwen3_thinking.jinja"),
-                                           {"<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"});
+  static const ModelText text =
+      model_with(file_text("/tests/oracle/templates/qwen3_thinking.jinja"),
+                 {"<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"});
   return text;
 }
 
@@ -77,16 +79,18 @@ std::string prompt(const ModelText& text, const Json& body) {
 }
 
 Json tools() {
-  return Json::array({Json{{"type", "function"}, {"function", Json{{"name", "get_time"}, {"parameters", Json::object()}}}}});
+  return Json::array(
+      {Json{{"type", "function"}, {"function", Json{{"name", "get_time"}, {"parameters", Json::object()}}}}});
 }
 Json with_call(const Json& content) {
   return Json::array(
       {Json{{"role", "user"}, {"content", "Time?"}},
        Json{{"role", "assistant"},
             {"content", content},
-            {"tool_calls", Json::array({Json{{"id", "abcdefghi"},
-                                             {"type", "function"},
-                                             {"function", Json{{"name", "get_time"}, {"arguments", "{\"zone\":\"UTC\"}"}}}}})}},
+            {"tool_calls",
+             Json::array({Json{{"id", "abcdefghi"},
+                               {"type", "function"},
+                               {"function", Json{{"name", "get_time"}, {"arguments", "{\"zone\":\"UTC\"}"}}}}})}},
        Json{{"role", "tool"}, {"tool_call_id", "abcdefghi"}, {"content", "noon"}}});
 }
 
@@ -111,10 +115,11 @@ TEST(TemplatedChat, ArgumentsOfEarlierCallsAreInTheFormThatTheTemplateTakes) {
         << text;
   }
   // A template that joins them as text, and only where the content is None.
-  const ModelText other = model_with("{% for m in messages %}{% if m.tool_calls and m.content is none %}"
-                                     "{{ m.tool_calls[0].function.name + ' ' + m.tool_calls[0].function.arguments }}"
-                                     "{% endif %}{% endfor %}",
-                                     {"<|im_end|>"});
+  const ModelText other = model_with(
+      "{% for m in messages %}{% if m.tool_calls and m.content is none %}"
+      "{{ m.tool_calls[0].function.name + ' ' + m.tool_calls[0].function.arguments }}"
+      "{% endif %}{% endfor %}",
+      {"<|im_end|>"});
   EXPECT_EQ(prompt(other, Json{{"messages", with_call("")}}), "get_time {\"zone\":\"UTC\"}");
 }
 
@@ -151,9 +156,10 @@ class TemplatedApi : public ::testing::Test {
   std::string ask(const Json& body) {
     const std::string text = body.dump();
     RawClient client(api_->port());
-    client.send(fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                            "Content-Length: {}\r\n\r\n{}",
-                            text.size(), text));
+    client.send(
+        fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                    "Content-Length: {}\r\n\r\n{}",
+                    text.size(), text));
     const RawResponse response = client.response(false);
     EXPECT_EQ(response.status, 200) << response.body;
     return response.body;
@@ -171,7 +177,8 @@ class TemplatedApi : public ::testing::Test {
 
 TEST_F(TemplatedApi, CallsAndReasoning) {
   open();
-  say("<think>\nA clock.\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"get_time\", \"arguments\": {\"zone\": \"UTC\"}}\n"
+  say("<think>\nA clock.\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"get_time\", \"arguments\": {\"zone\": "
+      "\"UTC\"}}\n"
       "</tool_call>\n<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>");
   Json body{{"messages", Json::array({Json{{"role", "user"}, {"content", "Time?"}}})}, {"tools", tools()}};
   const Json whole = Json::parse(ask(body));
@@ -212,8 +219,8 @@ TEST_F(TemplatedApi, CallsAndReasoning) {
 TEST_F(TemplatedApi, ACallThatIsNoneIsText) {
   open();
   say("<tool_call>\n{\"name\": \"get_time\", \"arguments\": {\"zone\": }\n</tool_call>");
-  const Json whole =
-      Json::parse(ask(Json{{"messages", Json::array({Json{{"role", "user"}, {"content", "Time?"}}})}, {"tools", tools()}}));
+  const Json whole = Json::parse(
+      ask(Json{{"messages", Json::array({Json{{"role", "user"}, {"content", "Time?"}}})}, {"tools", tools()}}));
   EXPECT_EQ(whole["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(whole["choices"][0]["message"]["content"],
             "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {\"zone\": }\n</tool_call>");

@@ -106,12 +106,27 @@ TEST(ChatTemplate, NoPieceOfARequestBecomesControl) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
-  const std::string steps[] = {" | trim", " | upper", " ~ '-'", "[1:]", "[::-1]", ".strip()", " | replace('q', 'z')",
-                               ".split('k') | join('k')", " | string", " | indent", " | title", ".lower()",
-                               " | reverse", " | list | join", ".rstrip('-')", " | default('d')", " * 2"};
+  const std::string steps[] = {" | trim",
+                               " | upper",
+                               " ~ '-'",
+                               "[1:]",
+                               "[::-1]",
+                               ".strip()",
+                               " | replace('q', 'z')",
+                               ".split('k') | join('k')",
+                               " | string",
+                               " | indent",
+                               " | title",
+                               ".lower()",
+                               " | reverse",
+                               " | list | join",
+                               ".rstrip('-')",
+                               " | default('d')",
+                               " * 2"};
   for (int round = 0; round < 300; ++round) {
     std::string expression = "s";
-    for (unsigned n = random() % 6; n > 0; --n) expression = "(" + expression + steps[random() % std::size(steps)] + ")";
+    for (unsigned n = random() % 6; n > 0; --n)
+      expression = "(" + expression + steps[random() % std::size(steps)] + ")";
     std::string secret;
     for (int i = 0; i < 12; ++i) secret += "QVWX<|>"[random() % 7];
     const auto made = segments("{{ " + expression + " }}", Json{{"s", secret}});
@@ -137,7 +152,8 @@ TEST(ChatTemplate, MissingVariablesAreWhatTransformersGives) {
 }
 
 TEST(ChatTemplate, ErrorsSayWhereAndWhat) {
-  EXPECT_EQ(error_of("a\n  {{ 1 + }}"), "corrupt: reading the chat template: line 2, column 10: the end of the tag where a value is expected");
+  EXPECT_EQ(error_of("a\n  {{ 1 + }}"),
+            "corrupt: reading the chat template: line 2, column 10: the end of the tag where a value is expected");
   EXPECT_NE(error_of("{% frobnicate %}").find("frobnicate"), std::string::npos);
   EXPECT_NE(error_of("{{ x | frob }}", Json{{"x", 1}}).find("line 1, column"), std::string::npos);
   EXPECT_NE(error_of("{{ x | frob }}", Json{{"x", 1}}).find("frob"), std::string::npos);
@@ -153,8 +169,9 @@ TEST(ChatTemplate, ErrorsSayWhereAndWhat) {
 }
 
 TEST(ChatTemplate, OneTemplateServesSeveralThreadsAtOnce) {
-  const auto made = ChatTemplate::parse("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}"
-                                        "{{ ns.n }}{{ m.content }}{% endfor %}")
+  const auto made = ChatTemplate::parse(
+                        "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}"
+                        "{{ ns.n }}{{ m.content }}{% endfor %}")
                         .value();
   std::vector<std::thread> threads;
   std::vector<int> wrong(4);

@@ -68,7 +68,7 @@ void expect_limit(const std::string& text, std::string_view said, const Json& va
 
 TEST(JinjaLimits, NestingOfASource) {
   const std::size_t deep = 20'000;
-  const std::pair<std::string, std::string> brackets[] = {{"(", ")"}, {"[", "]"}, {"{'a': ", "}"}, {"-", ""},
+  const std::pair<std::string, std::string> brackets[] = {{"(", ")"},   {"[", "]"},  {"{'a': ", "}"},     {"-", ""},
                                                           {"not ", ""}, {"f(", ")"}, {"1 if ", " else 2"}};
   for (const auto& [open, close] : brackets) {
     expect_limit("{{ " + repeated(open, deep) + "1" + repeated(close, deep) + " }}", "nest");
@@ -98,9 +98,10 @@ TEST(JinjaLimits, SizeOfASource) {
 
 TEST(JinjaLimits, Recursion) {
   expect_limit("{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "nest");
-  expect_limit("{% macro f() %}{{ g() }}{% endmacro %}{% macro g() %}{% for x in [1] %}{{ f() }}{% endfor %}"
-               "{% endmacro %}{{ f() }}",
-               "nest");
+  expect_limit(
+      "{% macro f() %}{{ g() }}{% endmacro %}{% macro g() %}{% for x in [1] %}{{ f() }}{% endfor %}"
+      "{% endmacro %}{{ f() }}",
+      "nest");
   expect_limit("{% macro f() %}{% call f() %}{{ caller() }}{% endcall %}{% endmacro %}{{ f() }}", "nest");
   expect_limit("{% macro f(a=f()) %}{% endmacro %}{{ f() }}", "nest");
 }
@@ -124,19 +125,23 @@ TEST(JinjaLimits, Memory) {
   expect_limit("{{ 'a' * 1000000000000 }}", "");
   expect_limit("{{ ([1] * 1000000000000) | length }}", "");
   expect_limit("{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}", "");
-  expect_limit("{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}"
-               "{{ ns.l }}",
-               "");
+  expect_limit(
+      "{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}"
+      "{{ ns.l }}",
+      "");
   expect_limit("{% set x = 'a' * 1000000 %}{% for i in range(100000) %}{{ x }}{% endfor %}", "");
   expect_limit("{{ range(100000000) | list }}", "");
 }
 
 // Each level prints the one below it twice: 2^60 characters, or one limit.
 TEST(JinjaLimits, SharedValuesArePrintedInBounds) {
-  const std::string grow = "{% set ns = namespace(v='x') %}{% for i in range(60) %}{% set ns.v = [ns.v, ns.v] %}{% endfor %}";
-  for (const char* use : {"{{ ns.v }}", "{{ ns.v | tojson }}", "{{ ns.v | string | length }}"}) expect_limit(grow + use, "");
+  const std::string grow =
+      "{% set ns = namespace(v='x') %}{% for i in range(60) %}{% set ns.v = [ns.v, ns.v] %}{% endfor %}";
+  for (const char* use : {"{{ ns.v }}", "{{ ns.v | tojson }}", "{{ ns.v | string | length }}"})
+    expect_limit(grow + use, "");
   // Comparing with an equal twin is as much work.
-  const std::string twin = "{% set nt = namespace(v='x') %}{% for i in range(60) %}{% set nt.v = [nt.v, nt.v] %}{% endfor %}";
+  const std::string twin =
+      "{% set nt = namespace(v='x') %}{% for i in range(60) %}{% set nt.v = [nt.v, nt.v] %}{% endfor %}";
   expect_limit(grow + twin + "{{ ns.v == nt.v }}", "");
 }
 
@@ -146,7 +151,8 @@ TEST(JinjaLimits, ValuesThatContainThemselvesEnd) {
     EXPECT_EQ(list.error().code, Code::limit) << list.error().message;
   }
   expect_limit("{% set l = [] %}{% set _ = l.append(l) %}{{ l | tojson }}", "");
-  const auto same = on_a_small_stack("{% set l = [] %}{% set m = [] %}{% set _ = l.append(m) %}{% set _ = m.append(l) %}{{ l == m }}");
+  const auto same = on_a_small_stack(
+      "{% set l = [] %}{% set m = [] %}{% set _ = l.append(m) %}{% set _ = m.append(l) %}{{ l == m }}");
   ASSERT_FALSE(same);
   EXPECT_EQ(same.error().code, Code::limit);
 }
@@ -179,8 +185,9 @@ TEST(JinjaLimits, Numbers) {
 
 TEST(JinjaLimits, SearchesAreLinear) {
   const Json long_text{{"x", std::string(1'000'000, 'a')}, {"y", std::string(500'000, 'a') + "b"}};
-  for (const char* text : {"{{ y in x }}", "{{ x.find(y) }}", "{{ x.replace(y, '') | length }}", "{{ x.split(y) | length }}",
-                           "{{ x.count(y) }}", "{{ x.rfind(y) }}", "{{ x.rsplit(y, 1) | length }}", "{{ x.rstrip(y) | length }}"}) {
+  for (const char* text :
+       {"{{ y in x }}", "{{ x.find(y) }}", "{{ x.replace(y, '') | length }}", "{{ x.split(y) | length }}",
+        "{{ x.count(y) }}", "{{ x.rfind(y) }}", "{{ x.rsplit(y, 1) | length }}", "{{ x.rstrip(y) | length }}"}) {
     const auto result = on_a_small_stack(text, long_text);
     if (!result) {
       EXPECT_EQ(result.error().code, Code::limit) << text << ": " << result.error().message;

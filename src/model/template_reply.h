@@ -1,4 +1,5 @@
-// Replies of models that bring a chat template, taken apart while they are generated: reasoning, answer, calls of tools.
+// Replies of models that bring a chat template, taken apart while they are generated: reasoning, answer, calls of
+// tools.
 //
 // A mark that is a token of the vocabulary is recognised by that token alone; one that is not (Hermes' <tool_call> in a
 // Llama vocabulary) by its text. A call is held back until it is complete, and given whole: what turns out to be no
@@ -72,11 +73,11 @@ class TemplateReply {
   Options options_;
   std::vector<MarkName> spelled_;
   bool reasoning_;
-  bool skip_white_;               // until text comes
-  bool bare_allowed_;             // nothing but calls so far
-  bool after_call_ = false;       // separators may follow
-  std::string held_;              // may be the beginning of a spelled mark
-  std::string blank_;             // white space that may stand before a mark
+  bool skip_white_;          // until text comes
+  bool bare_allowed_;        // nothing but calls so far
+  bool after_call_ = false;  // separators may follow
+  std::string held_;         // may be the beginning of a spelled mark
+  std::string blank_;        // white space that may stand before a mark
   std::optional<Body> body_;
   int calls_ = 0;
   std::vector<ReplyEvent> events_;

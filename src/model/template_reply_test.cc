@@ -70,8 +70,8 @@ const Tokenizer& tokenizer(bool marks) {
     if (with_marks) {
       names[std::to_string(id++)]["content"] = "<think>";
       names[std::to_string(id++)]["content"] = "</think>";
-      for (const CallSyntax syntax : {CallSyntax::hermes, CallSyntax::llama, CallSyntax::mistral, CallSyntax::deepseek,
-                                      CallSyntax::kimi_k2}) {
+      for (const CallSyntax syntax :
+           {CallSyntax::hermes, CallSyntax::llama, CallSyntax::mistral, CallSyntax::deepseek, CallSyntax::kimi_k2}) {
         for (const MarkName& mark : marks_of(syntax, false)) names[std::to_string(id++)]["content"] = mark.name;
       }
       for (const char* inner : {"<｜tool▁sep｜>", "<|tool_call_argument_begin|>", "[ARGS]"}) {
@@ -103,7 +103,9 @@ Reply parsed(CallSyntax syntax, std::string_view text, bool reasoning = false, s
                                      .tools = tools,
                                      .call_id_prefix = "call_"};
   const Reply reply = by_tokens(options, text, true);
-  EXPECT_EQ(by_tokens(options, text, false), reply) << text << "\n" << by_tokens(options, text, false).shown() << "\n" << reply.shown();
+  EXPECT_EQ(by_tokens(options, text, false), reply) << text << "\n"
+                                                    << by_tokens(options, text, false).shown() << "\n"
+                                                    << reply.shown();
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);
   for (int round = 0; round < 20; ++round) {
@@ -129,13 +131,15 @@ std::string shown(CallSyntax syntax, std::string_view text, bool reasoning = fal
 }
 
 TEST(TemplateReply, Hermes) {
-  EXPECT_EQ(shown(CallSyntax::hermes,
-                  "I look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"city\": \"Köln\", \"n\": 1.50}}\n</tool_call>\n"
-                  "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>"),
-            "reasoning[] content[I look.] f{\"city\": \"Köln\", \"n\": 1.5}#call_0 g{}#call_1");
+  EXPECT_EQ(
+      shown(CallSyntax::hermes,
+            "I look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"city\": \"Köln\", \"n\": 1.50}}\n</tool_call>\n"
+            "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>"),
+      "reasoning[] content[I look.] f{\"city\": \"Köln\", \"n\": 1.5}#call_0 g{}#call_1");
   EXPECT_EQ(shown(CallSyntax::hermes, "<tool_call>{\"name\": \"f\"}</tool_call>"), "reasoning[] content[] f{}#call_0");
-  EXPECT_EQ(shown(CallSyntax::hermes, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call> Done."),
-            "reasoning[] content[Done.] f{\"a\": 1}#call_0");
+  EXPECT_EQ(
+      shown(CallSyntax::hermes, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call> Done."),
+      "reasoning[] content[Done.] f{\"a\": 1}#call_0");
   // The last mark may be missing: the model has stopped behind the call.
   EXPECT_EQ(shown(CallSyntax::hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1]}}\n"),
             "reasoning[] content[] f{\"a\": [1]}#call_0");
@@ -144,10 +148,11 @@ TEST(TemplateReply, Hermes) {
 }
 
 TEST(TemplateReply, NumbersAndOrderOfArgumentsStay) {
-  EXPECT_EQ(shown(CallSyntax::hermes,
-                  "<tool_call>{\"arguments\": {\"z\": 123456789012345678901234567890, \"a\": \"</b> \\\" ü\"}, \"name\": "
-                  "\"f\"}</tool_call>"),
-            "reasoning[] content[] f{\"z\": 123456789012345678901234567890, \"a\": \"</b> \\\" ü\"}#call_0");
+  EXPECT_EQ(
+      shown(CallSyntax::hermes,
+            "<tool_call>{\"arguments\": {\"z\": 123456789012345678901234567890, \"a\": \"</b> \\\" ü\"}, \"name\": "
+            "\"f\"}</tool_call>"),
+      "reasoning[] content[] f{\"z\": 123456789012345678901234567890, \"a\": \"</b> \\\" ü\"}#call_0");
 }
 
 TEST(TemplateReply, ReasoningIsApartAndWhiteSpaceAtMarksIsNobodys) {
@@ -166,8 +171,9 @@ TEST(TemplateReply, Llama) {
             "reasoning[] content[] f{\"q\": \"a}b{\"}#call_0");
   EXPECT_EQ(shown(CallSyntax::llama, "<|python_tag|>{\"type\": \"function\", \"name\": \"g\", \"parameters\": {}}"),
             "reasoning[] content[] g{}#call_0");
-  EXPECT_EQ(shown(CallSyntax::llama, "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"f\", \"parameters\": {\"a\": 1}}"),
-            "reasoning[] content[] f{}#call_0 f{\"a\": 1}#call_1");
+  EXPECT_EQ(
+      shown(CallSyntax::llama, "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"f\", \"parameters\": {\"a\": 1}}"),
+      "reasoning[] content[] f{}#call_0 f{\"a\": 1}#call_1");
   EXPECT_EQ(shown(CallSyntax::llama, "<|python_tag|>brave_search.call(query=\"a \\\"{b}\\\", c\", n=3)"),
             "reasoning[] content[] brave_search{\"query\": \"a \\\"{b}\\\", c\", \"n\": 3}#call_0");
   EXPECT_EQ(shown(CallSyntax::llama, "{\"name\": \"f\", \"parameters\": {}} and more"),
@@ -175,9 +181,10 @@ TEST(TemplateReply, Llama) {
 }
 
 TEST(TemplateReply, AnAnswerInJsonIsNoCall) {
-  for (const char* text : {"{\"answer\": 4}", "{\"name\": \"Ada\", \"parameters\": {}}", "{\"name\": \"f\", \"parameters\": 3}",
-                           "{}", "{", "{\"na", "[1, 2] {\"name\": \"f\", \"parameters\": {}}", " {not JSON}",
-                           "The call is {\"name\": \"f\", \"parameters\": {}}", "{\"name\": \"f\", \"parameters\": {\"a\": 1"}) {
+  for (const char* text :
+       {"{\"answer\": 4}", "{\"name\": \"Ada\", \"parameters\": {}}", "{\"name\": \"f\", \"parameters\": 3}", "{}", "{",
+        "{\"na", "[1, 2] {\"name\": \"f\", \"parameters\": {}}", " {not JSON}",
+        "The call is {\"name\": \"f\", \"parameters\": {}}", "{\"name\": \"f\", \"parameters\": {\"a\": 1"}) {
     EXPECT_EQ(shown(CallSyntax::llama, text), std::string("reasoning[] content[") + text + "]");
   }
   // Without tools there are no calls.
@@ -214,11 +221,13 @@ TEST(TemplateReply, Mistral) {
 }
 
 TEST(TemplateReply, DeepSeek) {
-  EXPECT_EQ(shown(CallSyntax::deepseek,
-                  "Let me see.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": \"`\"}\n```"
-                  "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜>"
-                  "<｜tool▁calls▁end｜>"),
-            "reasoning[] content[Let me see.] f{\"a\": \"`\"}#call_0 g{}#call_1");
+  EXPECT_EQ(
+      shown(
+          CallSyntax::deepseek,
+          "Let me see.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": \"`\"}\n```"
+          "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜>"
+          "<｜tool▁calls▁end｜>"),
+      "reasoning[] content[Let me see.] f{\"a\": \"`\"}#call_0 g{}#call_1");
   EXPECT_EQ(shown(CallSyntax::deepseek,
                   "Hm.</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜>"
                   "<｜tool▁calls▁end｜>",
@@ -256,7 +265,8 @@ TEST(TemplateReply, WhatIsNoCallIsText) {
       {CallSyntax::kimi_k2, "<|tool_call_begin|>functions.f:0"},
       {CallSyntax::hermes, "< <t <tool <tool_cal"},
   };
-  for (const auto& [syntax, text] : cases) EXPECT_EQ(shown(syntax, text), std::string("reasoning[] content[") + text + "]");
+  for (const auto& [syntax, text] : cases)
+    EXPECT_EQ(shown(syntax, text), std::string("reasoning[] content[") + text + "]");
 }
 
 TEST(TemplateReply, ASpelledMarkIsTextWhereTheVocabularyHasItAsAToken) {
@@ -279,16 +289,36 @@ TEST(TemplateReply, RandomReplies) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
-  const std::string pieces[] = {"{", "}", "\"name\"", ": ", "\"f\"", ", ", "\"arguments\"", "[", "]", "a", " ", "\n", "\\", "\"",
-                                "<", "ü", "function", "```json", ";", "{\"name\": \"f\", \"arguments\": {}}"};
+  const std::string pieces[] = {"{",
+                                "}",
+                                "\"name\"",
+                                ": ",
+                                "\"f\"",
+                                ", ",
+                                "\"arguments\"",
+                                "[",
+                                "]",
+                                "a",
+                                " ",
+                                "\n",
+                                "\\",
+                                "\"",
+                                "<",
+                                "ü",
+                                "function",
+                                "```json",
+                                ";",
+                                "{\"name\": \"f\", \"arguments\": {}}"};
   for (int round = 0; round < 3000; ++round) {
     const auto syntax = static_cast<CallSyntax>(random() % 6);
     const auto marks = marks_of(syntax, true);
     std::string text;
     for (unsigned n = random() % 25; n > 0; --n) {
-      text += random() % 3 == 0 ? std::string(marks[random() % marks.size()].name) : pieces[random() % std::size(pieces)];
+      text +=
+          random() % 3 == 0 ? std::string(marks[random() % marks.size()].name) : pieces[random() % std::size(pieces)];
     }
-    TemplateReply reply({.calls = syntax, .thinks = true, .starts_with_reasoning = random() % 4 == 0, .tools = {"f"}}, marks);
+    TemplateReply reply({.calls = syntax, .thinks = true, .starts_with_reasoning = random() % 4 == 0, .tools = {"f"}},
+                        marks);
     Reply all;
     Utf8Stream utf8;
     for (const char c : text) reply.text(utf8.push({&c, 1}));
@@ -336,8 +366,10 @@ TEST(TemplateTraits, FormOfEarlierCalls) {
   EXPECT_FALSE(traits(loop + call + "{{ m.tool_calls[0].function.arguments | tojson }}" + end).arguments_as_text);
   EXPECT_TRUE(traits(loop + call + "{{ '' + m.tool_calls[0].function.arguments }}" + end).arguments_as_text);
   EXPECT_TRUE(traits(loop + call + "{{ m.tool_calls[0].function.arguments }}" + end).arguments_as_text);
-  EXPECT_FALSE(traits(loop + call + "{{ m.content + (m.tool_calls[0].function.arguments | tojson) }}" + end).null_content);
-  EXPECT_TRUE(traits(loop + "{% if m.content is none %}" + call + "{{ m.tool_calls[0].function.arguments | tojson }}{% endif %}" + end)
+  EXPECT_FALSE(
+      traits(loop + call + "{{ m.content + (m.tool_calls[0].function.arguments | tojson) }}" + end).null_content);
+  EXPECT_TRUE(traits(loop + "{% if m.content is none %}" + call +
+                     "{{ m.tool_calls[0].function.arguments | tojson }}{% endif %}" + end)
                   .null_content);
 }
 

@@ -21,9 +21,10 @@ CallSyntax syntax_in(std::string_view source) {
 // A question, a call with arguments, its result. The id is of the only form that Mistral's templates take.
 Json probe(bool arguments_as_text, bool null_content) {
   const Json arguments{{"needle", "hay"}};
-  Json call{{"id", "abcdefghi"},
-            {"type", "function"},
-            {"function", Json{{"name", "stitch"}, {"arguments", arguments_as_text ? Json(arguments.dump()) : arguments}}}};
+  Json call{
+      {"id", "abcdefghi"},
+      {"type", "function"},
+      {"function", Json{{"name", "stitch"}, {"arguments", arguments_as_text ? Json(arguments.dump()) : arguments}}}};
   Json messages = Json::array();
   messages.push_back(Json{{"role", "user"}, {"content", "x"}});
   messages.push_back(Json{{"role", "assistant"},

@@ -22,7 +22,8 @@ std::string_view trimmed(std::string_view text) {
 }
 
 bool is_name(std::string_view text) {
-  return !text.empty() && text.size() <= kMaxNameBytes && text.find_first_of(" \t\r\n{}[]\"<>") == std::string_view::npos;
+  return !text.empty() && text.size() <= kMaxNameBytes &&
+         text.find_first_of(" \t\r\n{}[]\"<>") == std::string_view::npos;
 }
 
 // Arguments as the model wrote them, if they are a JSON object, and one that every client can read: parse_json_text

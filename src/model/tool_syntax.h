@@ -9,12 +9,12 @@ namespace myriad {
 
 enum class CallSyntax {
   none,
-  hermes,    // Qwen, Hermes: <tool_call>{"name": …, "arguments": {…}}</tool_call>
-  llama,     // Llama 3: {"name": …, "parameters": {…}} as the whole reply or behind <|python_tag|>; name.call(key="value")
+  hermes,  // Qwen, Hermes: <tool_call>{"name": …, "arguments": {…}}</tool_call>
+  llama,  // Llama 3: {"name": …, "parameters": {…}} as the whole reply or behind <|python_tag|>; name.call(key="value")
   mistral,   // [TOOL_CALLS][{"name": …, "arguments": {…}}, …]; later models [TOOL_CALLS]name[ARGS]{…}
-  deepseek,  // <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>name<｜tool▁sep｜>{…}<｜tool▁call▁end｜>…<｜tool▁calls▁end｜>; before
-             // V3.1 the word `function` in the place of the name, and the name and ```json {…} ``` behind
-  kimi_k2,   // <|tool_calls_section_begin|><|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{…}<|tool_call_end|>
+  deepseek,  // <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>name<｜tool▁sep｜>{…}<｜tool▁call▁end｜>…<｜tool▁calls▁end｜>;
+             // before V3.1 the word `function` in the place of the name, and the name and ```json {…} ``` behind
+  kimi_k2,  // <|tool_calls_section_begin|><|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{…}<|tool_call_end|>
 };
 
 // A place in a reply that means something.
@@ -31,8 +31,8 @@ struct WrittenCall {
   std::string arguments;  // a JSON object
   std::string id;         // empty if the model gave none
 };
-// What stands between the marks of a call, or behind its only one. Empty if it is not well-formed: every call has a name
-// and an object of arguments.
+// What stands between the marks of a call, or behind its only one. Empty if it is not well-formed: every call has a
+// name and an object of arguments.
 std::vector<WrittenCall> read_calls(CallSyntax syntax, std::string_view body);
 
 // "functions.get_weather:0" → "get_weather".
