@@ -91,6 +91,14 @@ struct CutCommandOptions {
 };
 int cut_command(const CutCommandOptions& options);
 
+struct QuantizeOptions {
+  EngineOptions engine;  // that measures: profile and threads
+  std::filesystem::path in, out;
+  std::string format;
+  bool json = false;
+};
+int quantize_command(const QuantizeOptions& options);
+
 // ---- how fast this machine is
 struct BenchReadOptions {
   std::uint32_t threads = 0;  // 0: the usable cores

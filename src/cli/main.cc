@@ -211,6 +211,18 @@ void add_cut(CLI::App& app, Selected& selected) {
   });
 }
 
+void add_quantize(CLI::App& app, Selected& selected) {
+  auto o = std::make_shared<QuantizeOptions>();
+  auto* c = add_command(app, selected, "quantize", "write a model in fewer bytes and say what that costs", o,
+                        quantize_command);
+  c->add_option("IN", o->in, "a directory in the Hugging Face layout, or a GGUF file")->required();
+  c->add_option("OUT", o->out, "a directory, or a GGUF file if its name ends in .gguf; an interrupted run goes on")
+      ->required();
+  c->add_option("--format", o->format, "what matrices become; `mixed` chooses for each")->required();
+  c->add_option("--threads", o->engine.threads, "default: the usable cores")->check(CLI::Range(0U, 1024U));
+  c->add_flag("--json", o->json, "the report as JSON");
+}
+
 void add_controller(CLI::App& app, Selected& selected) {
   auto o = std::make_shared<ControllerCommandOptions>();
   auto* c = add_command(app, selected, "controller", "keep track of a fleet's nodes and hand out a model's parts", o,
@@ -360,6 +372,7 @@ int run_command_line(int argc, char** argv) {
   add_tokenize(app, selected);
   add_chat_format(app, selected);
   add_cut(app, selected);
+  add_quantize(app, selected);
   add_bench(app, selected);
   add_fleet(app, selected);
   add_controller(app, selected);

@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "model/shard_files.h"
+#include "quant/blocks.h"
 
 namespace myriad {
 namespace {
@@ -116,6 +117,38 @@ Result<const TensorInfo*> Checkpoint::require_conv(std::size_t layer, char strea
   return require(name, {StorageType::bf16, StorageType::f32}, {config_.kda.width(), 1, config_.kda.conv_taps});
 }
 
+std::string quantized_suffix(DType t) {
+  return fmt::format(".weight_{}", dtype_name(t));
+}
+
+std::optional<DType> type_of_suffix(std::string_view tensor) {
+  constexpr std::string_view kBegin = ".weight_";
+  const std::size_t at = tensor.rfind(kBegin);
+  if (at == std::string_view::npos) return std::nullopt;
+  for (std::size_t i = 0; i < kDTypes; ++i)
+    if (const auto t = static_cast<DType>(i); is_quantized(t) && tensor.substr(at + kBegin.size()) == dtype_name(t))
+      return t;
+  return std::nullopt;
+}
+
+std::optional<Checkpoint::StoredMatrix> Checkpoint::find_matrix(std::string_view name) const {
+  const std::string stem(name);
+  if (const TensorInfo* t = find(stem + ".weight"); t != nullptr)
+    return StoredMatrix{t->type == StorageType::f32   ? DType::f32
+                        : t->type == StorageType::f16 ? DType::f16
+                                                      : DType::bf16,
+                        t};
+  if (const TensorInfo* t = find(stem + std::string(kPackedSuffix)); t != nullptr)
+    return StoredMatrix{DType::mxfp4, t, find(stem + std::string(kScaleSuffix))};
+  // Its tensors stand together in the order of names.
+  const std::string begin = stem + ".weight_";
+  for (auto it = std::lower_bound(tensors_.begin(), tensors_.end(), begin,
+                                  [](const TensorInfo& t, std::string_view n) { return t.name < n; });
+       it != tensors_.end() && it->name.starts_with(begin); ++it)
+    if (const auto type = type_of_suffix(it->name); type && *type != DType::mxfp4) return StoredMatrix{*type, &*it};
+  return std::nullopt;
+}
+
 Result<MatrixSource> Checkpoint::matrix(std::string_view name, std::size_t rows, std::size_t cols) const {
   MatrixSource m;
   m.files_ = files_;
@@ -124,26 +157,27 @@ Result<MatrixSource> Checkpoint::matrix(std::string_view name, std::size_t rows,
   m.cols_ = cols;
   const auto extent = [](const TensorInfo& t) { return MatrixSource::Extent{t.shard, t.offset, t.bytes}; };
   const std::string plain = fmt::format("{}.weight", name);
-  if (find(plain) != nullptr) {
-    MYRIAD_TRY(const TensorInfo* t,
-               require(plain, {StorageType::bf16, StorageType::f16, StorageType::f32}, {rows, cols}));
-    m.dtype_ = t->type == StorageType::bf16 ? DType::bf16 : t->type == StorageType::f16 ? DType::f16 : DType::f32;
-    m.values_ = extent(*t);
-    return m;
-  }
-  const std::string packed = plain + "_packed";
-  if (find(packed) == nullptr)
+  const auto found = find_matrix(name);
+  if (!found)
     return std::unexpected(missing(plain, fmt::format("BF16, F16 or F32 [{}, {}] (or MXFP4 in {}_packed and {}_scale)",
                                                       rows, cols, plain, plain)));
-  if (cols % kGroup != 0)
-    return fail(Code::corrupt, "checkpoint {}: {} is MXFP4, but its rows of {} values are no multiple of {}",
-                directory_.string(), packed, cols, kGroup);
-  MYRIAD_TRY(const TensorInfo* codes, require(packed, {StorageType::u8}, {rows, cols / 2}));
-  MYRIAD_TRY(const TensorInfo* scales,
-             require(plain + "_scale", {StorageType::u8, StorageType::f8_e8m0}, {rows, cols / kGroup}));
-  m.dtype_ = DType::mxfp4;
-  m.values_ = extent(*codes);
-  m.scales_ = extent(*scales);
+  m.dtype_ = found->dtype;
+  if (is_quantized(m.dtype_) && !fits_blocks(m.dtype_, cols))
+    return fail(Code::corrupt, "checkpoint {}: {} is {}, but its rows of {} values are no multiple of {}",
+                directory_.string(), found->values->name, m.dtype_ == DType::mxfp4 ? "MXFP4" : dtype_name(m.dtype_),
+                cols, block_values(m.dtype_));
+  const TensorInfo* values = nullptr;
+  if (m.dtype_ == DType::mxfp4) {
+    MYRIAD_TRY(values, require(plain + "_packed", {StorageType::u8}, {rows, cols / 2}));
+    MYRIAD_TRY(const TensorInfo* scales,
+               require(plain + "_scale", {StorageType::u8, StorageType::f8_e8m0}, {rows, cols / kGroup}));
+    m.scales_ = extent(*scales);
+  } else if (is_quantized(m.dtype_)) {
+    MYRIAD_TRY(values, require(found->values->name, {StorageType::u8}, {rows, row_bytes(m.dtype_, cols)}));
+  } else {
+    MYRIAD_TRY(values, require(plain, {StorageType::bf16, StorageType::f16, StorageType::f32}, {rows, cols}));
+  }
+  m.values_ = extent(*values);
   return m;
 }
 
@@ -269,12 +303,18 @@ Status MatrixSource::read_rows_widened(std::size_t r0, std::size_t r1, std::span
     return fail(Code::invalid_argument, "reading rows [{}, {}) of matrix {} [{}, {}] into room for {} values", r0, r1,
                 name_, rows_, cols_, out.size());
   std::vector<std::uint16_t> row(dtype_ == DType::bf16 ? cols_ : 0);
+  std::vector<std::byte> raw(dtype_ == DType::bf16 || dtype_ == DType::mxfp4 ? 0 : row_bytes(dtype_, cols_));
   std::vector<std::uint8_t> codes(dtype_ == DType::mxfp4 ? cols_ / 2 : 0);
   std::vector<std::uint8_t> scales(dtype_ == DType::mxfp4 ? cols_ / kGroup : 0);
   for (std::size_t r = r0; r < r1; ++r, out = out.subspan(cols_)) {
     if (dtype_ == DType::bf16) {
       MYRIAD_TRY_STATUS(read_rows_bf16(r, r + 1, row));
       std::transform(row.begin(), row.end(), out.begin(), bf16_to_f32);
+      continue;
+    }
+    if (dtype_ != DType::mxfp4) {
+      MYRIAD_TRY_STATUS(read_rows(r, r + 1, raw));
+      dequantize(dtype_, raw.data(), cols_, out.data());
       continue;
     }
     MYRIAD_TRY_STATUS(read_rows_mxfp4(r, r + 1, codes, scales));

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,7 +42,18 @@ struct TensorInfo {
 
 class ShardFiles;  // the open files behind a checkpoint (internal)
 
-// A weight matrix [rows, cols] as it is stored: BF16, F16, F32 or the MXFP4 pair `X.weight_packed` + `X.weight_scale`.
+// A matrix `X` may be stored as
+//   X.weight                             BF16, F16 or F32 [rows, cols]
+//   X.weight_packed and X.weight_scale   MXFP4: U8 [rows, cols/2], U8 or F8_E8M0 [rows, cols/32]
+//   X.weight_TYPE                        U8 [rows, row_bytes(TYPE, cols)]: rows of a quantised type as quant/formats.h has
+//                                        them, TYPE being its name (q4_0, i8_row, …); what `myriad quantize` writes
+inline constexpr std::string_view kPackedSuffix = ".weight_packed", kScaleSuffix = ".weight_scale";
+// ".weight_q4_0"
+std::string quantized_suffix(DType t);
+// The type that ends a name in this way; nothing for any other name.
+std::optional<DType> type_of_suffix(std::string_view tensor);
+
+// A weight matrix [rows, cols] as it is stored.
 // Keeps the files open by itself, so it may outlive its Checkpoint. Thread-safe.
 class MatrixSource {
  public:
@@ -54,7 +66,7 @@ class MatrixSource {
 
   // Rows r0 <= r < r1 in host byte order; `out` has exactly (r1−r0)·cols values. Each is for its own dtype() only
   // (invalid_argument otherwise). Errors besides: io, corrupt (truncated file).
-  // As they are stored, for bf16, f16 and f32; exactly (r1−r0)·cols values of out.
+  // As they are stored, (r1−r0)·row_bytes(dtype(), cols()) bytes; not for mxfp4.
   Status read_rows(std::size_t r0, std::size_t r1, std::span<std::byte> out) const;
   Status read_rows_bf16(std::size_t r0, std::size_t r1, std::span<std::uint16_t> out) const;
   Status read_rows_f32(std::size_t r0, std::size_t r1, std::span<float> out) const;
@@ -115,7 +127,14 @@ class Checkpoint {
   // Elements from `first` on, widened to f32. The tensor is BF16 or F32 (unsupported otherwise).
   Status read_f32(const TensorInfo& tensor, std::uint64_t first, std::span<float> out) const;
 
-  // The matrix `name`.weight or `name`.weight_packed/_scale, checked to be [rows, cols].
+  // How the matrix `name` is stored, unchecked; nothing if it is not there.
+  struct StoredMatrix {
+    DType dtype = DType::bf16;
+    const TensorInfo* values = nullptr;
+    const TensorInfo* scales = nullptr;  // of mxfp4; nullptr if they are missing
+  };
+  [[nodiscard]] std::optional<StoredMatrix> find_matrix(std::string_view name) const;
+  // The matrix `name`, checked to be [rows, cols].
   [[nodiscard]] Result<MatrixSource> matrix(std::string_view name, std::size_t rows, std::size_t cols) const;
   // A whole vector `name` of `n` values, BF16 or F32. Dimensions of 1 are ignored ([1, n], [n, 1, …]).
   [[nodiscard]] Result<std::vector<float>> read_vector(std::string_view name, std::size_t n) const;

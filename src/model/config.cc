@@ -155,7 +155,7 @@ ActivationSpec read_activation(Fields& text) {
 }
 
 ExpertFormat read_expert_format(Fields& holder) {
-  if (!holder.has("quantization_config")) return ExpertFormat::plain;
+  if (!holder.has("quantization_config") || has_own_quantization(holder)) return ExpertFormat::plain;
   Fields quantization = holder.object("quantization_config");
   constexpr std::string_view kPacked = "mxfp4-pack-quantized";
   if (const Json* format = quantization.get("format"); format == nullptr || *format != kPacked) {

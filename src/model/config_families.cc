@@ -208,7 +208,7 @@ ModelConfig read_llama_family(Fields& top, std::string_view type) {
     check_moe(top, c.moe);
     // The file's own quantisations (FP8 blocks, INT4 groups) are another matter.
   }
-  if (top.has("quantization_config"))
+  if (top.has("quantization_config") && !has_own_quantization(top))
     top.expected("quantization_config", top.get("quantization_config"),
                  "none: BF16, F16 or F32 weights; use a GGUF file for quantised ones", Code::unsupported);
   // Full attention up to the window is what a sliding window gives, so that is as far as the context goes.

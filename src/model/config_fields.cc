@@ -44,6 +44,13 @@ std::vector<std::uint32_t> read_tokens(Fields& text, Fields& top, std::string_vi
   return out;
 }
 
+bool has_own_quantization(Fields& holder) {
+  const Json* quantization = holder.get("quantization_config");
+  if (quantization == nullptr || !quantization->is_object()) return false;
+  const auto method = quantization->find("quant_method");
+  return method != quantization->end() && *method == kOwnQuantMethod;
+}
+
 std::optional<std::uint32_t> one_token(const std::vector<std::uint32_t>& ids) {
   return ids.empty() ? std::nullopt : std::optional(ids.front());
 }

@@ -104,6 +104,11 @@ std::optional<std::uint32_t> one_token(const std::vector<std::uint32_t>& ids);
 // What no single field shows: the sizes together.
 void check_whole(Fields& text, const ModelConfig& c);
 
+// Whether `holder` has a quantization_config that `myriad quantize` wrote. The files' headers say the rest: each matrix
+// of a quantised type names it (Checkpoint::find_matrix).
+inline constexpr std::string_view kOwnQuantMethod = "myriad";
+bool has_own_quantization(Fields& holder);
+
 // Llama, Mistral, Mixtral, Qwen 2 and 3, DeepSeek V3 and Kimi K2.
 bool is_llama_family(std::string_view model_type);
 ModelConfig read_llama_family(Fields& top, std::string_view model_type);

@@ -45,14 +45,14 @@ Result<HfWeights> HfWeights::open(const std::filesystem::path& directory) {
 std::string HfWeights::ffn(OpRef op, std::string_view rest) const {
   if (config().is_moe(op.layer)) {
     const std::string sparse = layer_name(op, "block_sparse_moe.");
-    if (checkpoint_.find(sparse + "gate.weight") != nullptr) return sparse + std::string(rest);
+    if (checkpoint_.find_matrix(sparse + "gate")) return sparse + std::string(rest);
   }
   return layer_name(op, fmt::format("mlp.{}", rest));
 }
 
 std::string HfWeights::expert(OpRef op, MatrixRole role) const {
   const std::string stem = ffn(op, fmt::format("experts.{}.", op.index));
-  const bool long_names = checkpoint_.find(stem + "down_proj.weight") != nullptr;
+  const bool long_names = checkpoint_.find_matrix(stem + "down_proj").has_value();
   switch (role) {
     case MatrixRole::gate:
       return stem + (long_names ? "gate_proj" : "w1");
@@ -207,15 +207,13 @@ Result<std::vector<std::string>> HfWeights::write_tokenizer_files(const std::fil
 }
 
 std::optional<DType> HfWeights::stored_type(OpRef op, MatrixRole role) const {
-  const std::string name = tensor(op, role);
-  const TensorInfo* t = checkpoint_.find(name + ".weight");
-  if (t == nullptr) {
-    if (checkpoint_.find(name + ".weight_packed") == nullptr) return std::nullopt;
-    return DType::mxfp4;
-  }
+  const auto found = checkpoint_.find_matrix(tensor(op, role));
+  if (!found) return std::nullopt;
+  // Whose rows are quantised has no type of its own for the transposed half; see matrix().
+  if (is_quantized(found->dtype)) return role == MatrixRole::k_b ? DType::f32 : found->dtype;
   // In a checkpoint with an F32 trunk the BF16 matrices are widened, which is exact (Checkpoint::open says so).
   if (config().dtype_of(op.layer, op.role, role) == DType::f32) return std::nullopt;
-  switch (t->type) {
+  switch (found->values->type) {
     case StorageType::f32:
       return DType::f32;
     case StorageType::f16:

@@ -20,13 +20,14 @@ class HfWeights final : public ModelWeights {
   [[nodiscard]] Inventory inventory() const override { return take_inventory(checkpoint_); }
   [[nodiscard]] std::filesystem::path path() const override { return checkpoint_.directory(); }
   [[nodiscard]] const Checkpoint& checkpoint() const { return checkpoint_; }
+  // The matrix of this name in the file, without ".weight…".
+  [[nodiscard]] Result<WeightMatrix> stored(const std::string& name, std::size_t rows, std::size_t cols) const;
 
  private:
   HfWeights(Checkpoint checkpoint, Graph graph) : ModelWeights(std::move(graph)), checkpoint_(std::move(checkpoint)) {}
   [[nodiscard]] std::string ffn(OpRef op, std::string_view rest) const;
   [[nodiscard]] std::string expert(OpRef op, MatrixRole role) const;
   [[nodiscard]] std::string tensor(OpRef op, MatrixRole role) const;
-  [[nodiscard]] Result<WeightMatrix> stored(const std::string& name, std::size_t rows, std::size_t cols) const;
   // What the headers say of a matrix; nothing if it is missing, which is said when it is asked for.
   [[nodiscard]] std::optional<DType> stored_type(OpRef op, MatrixRole role) const;
 

@@ -61,6 +61,10 @@ Category layer_category(std::string_view rest, std::size_t layer, const ModelCon
 
 std::uint64_t parameters_of(const TensorInfo& t) {
   if (t.name.ends_with(".weight_scale")) return 0;
+  if (const auto type = type_of_suffix(t.name); type && t.shape.size() == 2) {
+    const std::uint64_t scale = *type == DType::i8_row ? kRowScaleBytes : 0;
+    return t.shape[1] < scale ? 0 : t.shape[0] * ((t.shape[1] - scale) / block_bytes(*type) * block_values(*type));
+  }
   return t.name.ends_with(".weight_packed") ? 2 * t.elements() : t.elements();
 }
 
@@ -95,6 +99,7 @@ std::string_view category_name(Category category) {
 }
 
 Category category_of(std::string_view name, const ModelConfig& config) {
+  if (type_of_suffix(name)) name = name.substr(0, name.rfind(".weight_") + 7);
   constexpr std::string_view kLayers = "model.layers.";
   if (name.starts_with(kLayers)) {
     std::size_t at = kLayers.size();

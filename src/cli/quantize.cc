@@ -1,0 +1,167 @@
+// `myriad quantize`: a model in fewer bytes, and what that costs.
+#include <unistd.h>
+
+#include <cmath>
+
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "cli/progress.h"
+#include "convert/quantize_model.h"
+#include "model/json_text.h"
+
+namespace myriad::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Row {
+  std::string name, from, to, note;
+  std::uint64_t before = 0, after = 0;
+  const ErrorSums* errors = nullptr;  // of a tensor that changed
+};
+
+std::string decibel(double db) {
+  return std::isfinite(db) ? fmt::format("{:.2f}", db) : "exact";
+}
+
+// In JSON there is no infinity.
+std::string number_or_null(double v) {
+  return std::isfinite(v) ? fmt::format("{:.9g}", v) : "null";
+}
+
+std::string errors_json(const ErrorSums& e) {
+  return fmt::format("\"values\": {}, \"mse\": {:.9g}, \"sqnr_db\": {}, \"largest_error\": {:.9g}", e.values, e.mse(),
+                     number_or_null(e.sqnr_db()), e.largest_error);
+}
+
+class Report {
+ public:
+  Report(const ModelFiles& files, const std::vector<TensorPlan>& plan, const Journal& journal) {
+    for (std::size_t i = 0; i < plan.size(); ++i) {
+      const InputTensor& t = files.tensors()[i];
+      const auto after = planned_bytes(t, plan[i]);
+      const auto errors = journal.errors().find(t.name);
+      if (plan[i].type && errors != journal.errors().end()) sum_ += errors->second;
+      before_ += t.bytes;
+      after_ += after;
+      if (plan[i].type && errors != journal.errors().end())
+        rows_.push_back({t.name, t.stored_as, type_text(plan[i]), plan[i].note, t.bytes, after, &errors->second});
+      else if (!t.uses.empty())
+        rows_.push_back({t.name, t.stored_as, t.stored_as, plan[i].note, t.bytes, after});
+      else {
+        ++others_;
+        other_bytes_ += t.bytes;
+      }
+    }
+  }
+
+  void show_text() const {
+    std::size_t width = 8;
+    for (const Row& r : rows_) width = std::max(width, r.name.size());
+    std::string out = fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15} {:>10} {:>8} {:>10}\n", "tensor", width, "from", "to",
+                                  "bytes before", "after", "MSE", "SQNR dB", "largest");
+    for (const Row& r : rows_) {
+      out += fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15}", r.name, width, r.from, r.to, grouped(r.before),
+                         grouped(r.after));
+      if (r.errors != nullptr)
+        out += fmt::format(" {:>10.3e} {:>8} {:>10.3e}", r.errors->mse(), decibel(r.errors->sqnr_db()),
+                           r.errors->largest_error);
+      if (!r.note.empty()) out += fmt::format("  {}", r.note);
+      out += '\n';
+      if (out.size() > (std::size_t{1} << 16)) flush(out);
+    }
+    if (others_ != 0)
+      out += fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15}  as they are\n",
+                         fmt::format("{} vectors and other tensors", grouped(others_)), width, "", "",
+                         grouped(other_bytes_), grouped(other_bytes_));
+    out += fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15} {:>10.3e} {:>8} {:>10.3e}\n", "total", width, "", "",
+                       grouped(before_), grouped(after_), sum_.mse(), decibel(sum_.sqnr_db()), sum_.largest_error);
+    flush(out);
+  }
+
+  // Without the closing brace: more may follow.
+  void show_json() const {
+    std::string out = "{\"tensors\": [";
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const Row& r = rows_[i];
+      out += fmt::format("{}\n{{\"name\": {}, \"from\": {}, \"to\": {}, \"before\": {}, \"after\": {}", i == 0 ? "" : ",",
+                         json_quoted(r.name), json_quoted(r.from), json_quoted(r.to), r.before, r.after);
+      if (r.errors != nullptr) out += ", " + errors_json(*r.errors);
+      if (!r.note.empty()) out += fmt::format(", \"note\": {}", json_quoted(r.note));
+      out += '}';
+      if (out.size() > (std::size_t{1} << 16)) flush(out);
+    }
+    out += fmt::format("],\n\"total\": {{\"before\": {}, \"after\": {}, {}}}", before_, after_, errors_json(sum_));
+    flush(out);
+  }
+
+ private:
+  static std::string type_text(const TensorPlan& plan) {
+    return plan.one_scale ? "i8" : std::string(dtype_name(*plan.type));
+  }
+  static void flush(std::string& out) {
+    std::fwrite(out.data(), 1, out.size(), stdout);
+    out.clear();
+  }
+  std::vector<Row> rows_;
+  ErrorSums sum_;
+  std::uint64_t before_ = 0, after_ = 0, other_bytes_ = 0, others_ = 0;
+};
+
+Status check_out(const QuantizeOptions& options) {
+  std::error_code none;
+  if (fs::exists(options.out, none))
+    return fail(Code::invalid_argument, "{} exists already; remove it or choose another name", options.out.string());
+  const fs::path parent = options.out.has_parent_path() ? options.out.parent_path() : fs::path(".");
+  if (!fs::is_directory(parent, none))
+    return fail(Code::not_found, "writing {}: there is no directory {}", options.out.string(), parent.string());
+  return {};
+}
+
+fs::path without_trailing_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
+Status quantize(QuantizeOptions options) {
+  options.out = without_trailing_slash(options.out);
+  MYRIAD_TRY_STATUS(check_out(options));
+  const QuantFormat* format = find_quant_format(options.format);
+  if (format == nullptr)
+    return fail(Code::invalid_argument, "--format {}: there is no such format; `myriad quantize --help` lists them",
+                options.format);
+  auto opened = ModelFiles::open(options.in);
+  if (!opened) {
+    if (opened.error().code == Code::limit) opened.error().code = Code::unsupported;  // the file is at fault
+    return std::unexpected(std::move(opened).error());
+  }
+  const ModelFiles files = std::move(*opened);
+  std::vector<TensorPlan> plan = uniform_plan(files, *format);
+  MYRIAD_TRY(const std::unique_ptr<QuantizedOutput> out, QuantizedOutput::create(files, plan, options.out));
+  MYRIAD_TRY(const std::string fingerprint, files.fingerprint());
+  MYRIAD_TRY(Journal journal, Journal::open(options.out, fingerprint + " " + options.format));
+  if (!journal.continued()) MYRIAD_TRY_STATUS(remove_partial(options.out));
+  {
+    ThreadPool pool(options.engine.threads == 0 ? usable_cores() : options.engine.threads);
+    ProgressLine line("quantising " + options.in.filename().string());
+    MYRIAD_TRY_STATUS(quantize_model(files, plan, *out, journal, pool, [&](const QuantizeProgress& p) {
+      line.update(p.bytes_done, p.bytes,
+                  fmt::format("{} of {}{}", human({p.bytes_done}), human({p.bytes}),
+                              p.tensor == nullptr ? std::string() : "  " + p.tensor->name));
+    }));
+  }
+  const Report report(files, plan, journal);
+  if (options.json)
+    report.show_json();
+  else
+    report.show_text();
+  if (options.json) fmt::print("}}\n");
+  return journal.remove();
+}
+
+}  // namespace
+
+int quantize_command(const QuantizeOptions& options) {
+  return finish("quantize", quantize(options));
+}
+
+}  // namespace myriad::cli

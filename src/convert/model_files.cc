@@ -1,0 +1,149 @@
+#include "convert/model_files.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/sha256.h"
+
+namespace myriad {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+std::optional<DType> float_type(StorageType type) {
+  switch (type) {
+    case StorageType::bf16:
+      return DType::bf16;
+    case StorageType::f16:
+      return DType::f16;
+    case StorageType::f32:
+      return DType::f32;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path) {
+  ModelFiles files;
+  std::error_code none;
+  if (!std::filesystem::exists(path, none))
+    return fail(Code::not_found, "opening the model {}: there is no such file or directory", path.string());
+  if (std::filesystem::is_regular_file(path, none)) {
+    MYRIAD_TRY(GgufWeights weights, GgufWeights::open(path));
+    files.gguf_ = std::make_unique<GgufWeights>(std::move(weights));
+    files.list_gguf();
+  } else {
+    MYRIAD_TRY(HfWeights weights, HfWeights::open(path));
+    files.directory_ = std::make_unique<HfWeights>(std::move(weights));
+    files.list_directory();
+  }
+  MYRIAD_TRY_STATUS(files.find_uses());
+  return files;
+}
+
+const ModelWeights& ModelFiles::weights() const {
+  if (directory_) return *directory_;
+  return *gguf_;
+}
+
+void ModelFiles::list_directory() {
+  const Checkpoint& checkpoint = directory_->checkpoint();
+  for (const TensorInfo& t : checkpoint.tensors()) {
+    InputTensor in{.name = std::string(t.name), .stored_as = std::string(storage_type_name(t.type)), .bytes = t.bytes};
+    const auto stem = [&](std::string_view suffix) { return in.name.substr(0, in.name.size() - suffix.size()); };
+    if (t.name.ends_with(kScaleSuffix)) {
+      // told of with its codes
+      if (checkpoint.find(stem(kScaleSuffix) + std::string(kPackedSuffix)) != nullptr) continue;
+    } else if (t.name.ends_with(kPackedSuffix) && t.shape.size() == 2) {
+      const TensorInfo* scales = checkpoint.find(stem(kPackedSuffix) + std::string(kScaleSuffix));
+      if (scales != nullptr) {
+        in.name = stem(kPackedSuffix);
+        in.bytes += scales->bytes;
+        in.dtype = DType::mxfp4;
+        in.rows = t.shape[0];
+        in.cols = t.shape[1] * 2;
+      }
+    } else if (const auto type = type_of_suffix(t.name); type && t.shape.size() == 2) {
+      in.name = stem(quantized_suffix(*type));
+      in.dtype = *type;
+      in.rows = t.shape[0];
+      const std::uint64_t scale = *type == DType::i8_row ? kRowScaleBytes : 0;
+      in.cols = t.shape[1] <= scale ? 0 : (t.shape[1] - scale) / block_bytes(*type) * block_values(*type);
+    } else if (t.name.ends_with(kWeight) && t.shape.size() == 2 && float_type(t.type)) {
+      in.name = stem(kWeight);
+      in.dtype = float_type(t.type);
+      in.rows = t.shape[0];
+      in.cols = t.shape[1];
+    }
+    if (in.dtype) in.stored_as = dtype_name(*in.dtype);
+    tensors_.push_back(std::move(in));
+  }
+}
+
+void ModelFiles::list_gguf() {
+  for (const GgufTensor& t : gguf_->file().tensors()) {
+    InputTensor in{.name = std::string(t.name), .stored_as = ggml_type_text(t.type), .bytes = t.bytes};
+    in.dtype = dtype_of(t.type);
+    in.rows = t.rows();
+    in.cols = t.row();
+    if (in.dtype) in.stored_as = dtype_name(*in.dtype);
+    tensors_.push_back(std::move(in));
+  }
+}
+
+Status ModelFiles::find_uses() {
+  std::unordered_map<std::string_view, std::size_t> places;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) places.emplace(tensors_[i].name, i);
+  for (const Operator& op : weights().graph().operators())
+    for (const auto& m : op.matrices) {
+      MYRIAD_TRY(const WeightMatrix matrix, weights().matrix(op.ref, m.role));
+      const auto at = places.find(matrix.name());
+      if (at == places.end())
+        return fail(Code::internal, "the matrix {} is no tensor of {}", matrix.name(), weights().path().string());
+      auto& uses = tensors_[at->second].uses;
+      const ModelConfig::MatrixKey key{op.ref.layer, op.ref.role, m.role};
+      if (uses.empty() || uses.back() != key) uses.push_back(key);
+    }
+  return {};
+}
+
+Result<WeightMatrix> ModelFiles::matrix(const InputTensor& tensor) const {
+  if (directory_) return directory_->stored(tensor.name, tensor.rows, tensor.cols);
+  MYRIAD_TRY(const GgufTensor* t, gguf_->file().require(tensor.name));
+  if (!tensor.dtype)
+    return fail(Code::unsupported, "reading tensor {} as numbers: it is {}", tensor.name, tensor.stored_as);
+  const std::uint64_t row = row_bytes(*tensor.dtype, tensor.cols);
+  return WeightMatrix(tensor.name, *tensor.dtype, tensor.rows, tensor.cols,
+                      [file = gguf_->file(), t, row](std::size_t first, std::size_t n, std::span<std::byte> out) {
+                        (void)n;
+                        return file.read(*t, first * row, out);
+                      });
+}
+
+Result<std::string> ModelFiles::fingerprint() const {
+  std::string text;
+  std::vector<std::filesystem::path> paths;
+  if (directory_) {
+    const Checkpoint& checkpoint = directory_->checkpoint();
+    text = checkpoint.config_json();
+    for (std::uint32_t i = 0; i < checkpoint.shards(); ++i)
+      paths.push_back(checkpoint.directory() / checkpoint.shard_name(i));
+  } else {
+    const GgufFile& file = gguf_->file();
+    paths.push_back(file.path());
+    for (std::size_t i = 0; file.parts() > 1 && i < file.parts(); ++i)
+      paths.push_back(file.path().parent_path() / file.part_name(i));
+  }
+  for (const auto& path : paths) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(path, error);
+    if (error) return fail(Code::io, "reading the size of {}: {}", path.string(), error.message());
+    const auto time = std::filesystem::last_write_time(path, error).time_since_epoch().count();
+    text += fmt::format("\n{} {} {}", path.filename().string(), size, time);
+  }
+  return to_hex(sha256(std::as_bytes(std::span(text))));
+}
+
+}  // namespace myriad

@@ -1,0 +1,98 @@
+#include "convert/plan.h"
+
+#include <algorithm>
+#include <array>
+
+#include "model/ggml_type.h"
+
+namespace myriad {
+namespace {
+
+constexpr std::array<QuantFormat, 16> kFormats = {{
+    {"int8-tensor", DType::i8_row, true, "INT8, one scale for the whole tensor (directories only)"},
+    {"int8-channel", DType::i8_row, false, "INT8, one scale for each output row (directories only)"},
+    {"int8-group", DType::q8_0, false, "INT8, one scale for 32 values; the same as q8_0"},
+    {"int4-group", DType::q4_0, false, "INT4, one scale for 32 values; the same as q4_0"},
+    {"int4-zero", DType::i4_zero, false, "INT4, scale and zero point for 32 values (directories only)"},
+    {"q8_0", DType::q8_0, false, "8.5 bits a weight"},
+    {"q6_k", DType::q6_k, false, "6.56 bits: 16 values share a 6-bit grid"},
+    {"q5_k", DType::q5_k, false, "5.5 bits, with minima"},
+    {"q5_1", DType::q5_1, false, "6 bits, with minima"},
+    {"q5_0", DType::q5_0, false, "5.5 bits"},
+    {"q4_k", DType::q4_k, false, "4.5 bits, with minima"},
+    {"q4_1", DType::q4_1, false, "5 bits, with minima"},
+    {"q4_0", DType::q4_0, false, "4.5 bits"},
+    {"iq4_nl", DType::iq4_nl, false, "4.5 bits, steps that widen away from zero"},
+    {"mxfp4", DType::mxfp4, false, "4.25 bits: E2M1 values, power-of-two scales"},
+    {"i4_zero", DType::i4_zero, false, "the same as int4-zero"},
+}};
+
+}  // namespace
+
+std::span<const QuantFormat> quant_formats() {
+  return kFormats;
+}
+
+const QuantFormat* find_quant_format(std::string_view name) {
+  const auto it = std::find_if(kFormats.begin(), kFormats.end(), [&](const QuantFormat& f) { return f.name == name; });
+  return it == kFormats.end() ? nullptr : &*it;
+}
+
+bool in_gguf(DType t) {
+  return t != DType::i8_row && t != DType::i4_zero;
+}
+
+std::string_view reason_to_stay(const InputTensor& tensor) {
+  for (const auto& use : tensor.uses) {
+    if (use.role == OpRole::router) return "router";
+    switch (use.matrix) {
+      case MatrixRole::b:
+      case MatrixRole::f_a:
+      case MatrixRole::f_b:
+        return "feeds the decay";
+      default:
+        break;
+    }
+  }
+  return {};
+}
+
+std::optional<DType> fitting_type(DType wanted, std::size_t cols) {
+  if (fits_blocks(wanted, cols)) return wanted;
+  const DType next = wanted == DType::q4_k   ? DType::q5_0
+                     : wanted == DType::q5_k ? DType::q5_1
+                     : wanted == DType::q6_k ? DType::q8_0
+                                             : wanted;
+  if (fits_blocks(next, cols)) return next;
+  return std::nullopt;
+}
+
+TensorPlan plan_tensor(const InputTensor& tensor, DType wanted, bool one_scale) {
+  const auto type = fitting_type(wanted, tensor.cols);
+  if (!type) return {.note = fmt::format("rows of {} values are no whole blocks", tensor.cols)};
+  if (tensor.rows * row_bytes(*type, tensor.cols) >= tensor.bytes) return {.note = "kept: not larger than that"};
+  return {*type, one_scale,
+          *type == wanted ? std::string()
+                          : fmt::format("rows of {} values are no whole blocks of {}", tensor.cols,
+                                        dtype_name(wanted))};
+}
+
+std::vector<TensorPlan> uniform_plan(const ModelFiles& files, const QuantFormat& format) {
+  std::vector<TensorPlan> plan;
+  for (const InputTensor& t : files.tensors()) {
+    if (t.uses.empty() || !t.dtype) {
+      plan.emplace_back();
+    } else if (const auto why = reason_to_stay(t); !why.empty()) {
+      plan.push_back({.note = std::string(why)});
+    } else {
+      plan.push_back(plan_tensor(t, format.type, format.one_scale));
+    }
+  }
+  return plan;
+}
+
+std::uint64_t planned_bytes(const InputTensor& tensor, const TensorPlan& plan) {
+  return plan.type ? tensor.rows * row_bytes(*plan.type, tensor.cols) : tensor.bytes;
+}
+
+}  // namespace myriad
