@@ -6,37 +6,16 @@
 #include "cli/exit_code.h"
 #include "cli/input.h"
 #include "cli/session.h"
+#include "cli/text_windows.h"
 
 namespace myriad::cli {
 namespace {
 
 constexpr std::uint32_t kRows = 256;  // of a step, at most
 
-// -log softmax(logits)[wanted]
-double loss_of(std::span<const float> logits, std::int32_t wanted) {
-  double largest = -INFINITY, sum = 0;
-  for (const float x : logits) largest = std::max(largest, static_cast<double>(x));
-  for (const float x : logits) sum += std::exp(static_cast<double>(x) - largest);
-  return largest + std::log(sum) - static_cast<double>(logits[static_cast<std::size_t>(wanted)]);
-}
-
-// Which ids of a window of N are fed, and which predictions count.
-//   myriad     ids [w·N, (w+1)·N], both ends: N are fed, all N predictions count; neighbours share one id
-//   llama.cpp  ids [w·N, (w+1)·N): all are fed, predictions of the second half count
-struct Windows {
-  std::size_t size = 0, count = 0, first_scored = 0, scored = 0;
-};
 Result<Windows> windows_of(std::size_t ids, const PerplexityOptions& options) {
-  Windows w{.size = options.window};
-  const std::size_t needed = options.llama_cpp ? w.size : w.size + 1;
-  if (ids < needed)
-    return fail(Code::invalid_argument, "{} has {} tokens; a window takes {}: use a longer text or a smaller --window",
-                options.file.string(), ids, needed);
-  w.count = options.llama_cpp ? ids / w.size : (ids - 1) / w.size;
-  if (options.windows != 0) w.count = std::min<std::size_t>(w.count, options.windows);
-  w.first_scored = options.llama_cpp ? w.size / 2 : 0;
-  w.scored = options.llama_cpp ? w.size - w.first_scored - 1 : w.size;
-  return w;
+  return text_windows(ids, {.size = options.window, .most = options.windows, .second_halves = options.llama_cpp},
+                      options.file.string());
 }
 
 Status perplexity(const PerplexityOptions& options) {

@@ -1,11 +1,14 @@
 // `myriad quantize`: a model in fewer bytes, and what that costs.
-#include <unistd.h>
-
 #include <cmath>
 
+#include "base/sha256.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/input.h"
+#include "cli/model_source.h"
 #include "cli/progress.h"
+#include "cli/quantize_parts.h"
+#include "convert/mixed.h"
 #include "convert/quantize_model.h"
 #include "model/json_text.h"
 
@@ -19,20 +22,6 @@ struct Row {
   std::uint64_t before = 0, after = 0;
   const ErrorSums* errors = nullptr;  // of a tensor that changed
 };
-
-std::string decibel(double db) {
-  return std::isfinite(db) ? fmt::format("{:.2f}", db) : "exact";
-}
-
-// In JSON there is no infinity.
-std::string number_or_null(double v) {
-  return std::isfinite(v) ? fmt::format("{:.9g}", v) : "null";
-}
-
-std::string errors_json(const ErrorSums& e) {
-  return fmt::format("\"values\": {}, \"mse\": {:.9g}, \"sqnr_db\": {}, \"largest_error\": {:.9g}", e.values, e.mse(),
-                     number_or_null(e.sqnr_db()), e.largest_error);
-}
 
 class Report {
  public:
@@ -122,26 +111,96 @@ fs::path without_trailing_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+// What makes two runs the same work; the budget is no part of it, for what was measured holds for every budget.
+Result<std::string> journal_key(const ModelFiles& files, const QuantizeOptions& options, std::string_view calibration) {
+  MYRIAD_TRY(const std::string fingerprint, files.fingerprint());
+  std::string key = fingerprint + " " + options.format;
+  if (!calibration.empty())
+    key += fmt::format(" {} {} {}", profile_name(options.engine.profile), options.window,
+                       to_hex(sha256(std::as_bytes(std::span(calibration)))));
+  return key;
+}
+
+// The first windows of the calibration text.
+Result<std::vector<std::int32_t>> calibration_ids(const QuantizeOptions& options, std::string_view text) {
+  MYRIAD_TRY(const ModelSource model, ModelSource::open(options.in));
+  MYRIAD_TRY(const Tokenizer tokenizer, model.tokenizer());
+  std::vector<std::int32_t> ids = tokenizer.encode(text);
+  MYRIAD_TRY_STATUS(check_ids(ids, model.config().vocab, options.calibrate.string()));
+  const std::size_t wanted = std::size_t{options.window} * options.calibrate_windows;
+  if (ids.size() < wanted)
+    return fail(Code::invalid_argument, "{} has {} tokens; calibrating takes {}: use a longer text or a smaller --window",
+                options.calibrate.string(), ids.size(), wanted);
+  ids.resize(wanted);
+  return ids;
+}
+
+Result<std::vector<TensorPlan>> plan_mixed(const ModelFiles& files, const QuantizeOptions& options,
+                                           std::string_view text, Journal& journal, ThreadPool& pool) {
+  auto budget = parse_size_budget(options.budget);
+  if (!budget) return std::unexpected(std::move(budget).error().within("--budget"));
+  MYRIAD_TRY(std::vector<std::int32_t> ids, calibration_ids(options, text));
+  ProgressLine line("measuring " + options.in.filename().string());
+  return mixed_plan(files, *budget, options.out, std::move(ids),
+                    {options.engine.profile, options.engine.threads, options.window}, journal, pool,
+                    [&](const MixedProgress& p) {
+                      line.update(p.done, p.all, fmt::format("{} of {}  {}", p.done, p.all, p.what));
+                    });
+}
+
+void show(const Comparison& c, bool json) {
+  const double before = std::exp(c.original_loss), after = std::exp(c.quantized_loss);
+  if (json)
+    fmt::print(
+        ",\n\"eval\": {{\"window\": {}, \"windows\": {}, \"tokens\": {}, \"original_perplexity\": {:.17g}, "
+        "\"quantized_perplexity\": {:.17g}, \"mean_kl\": {:.9g}, \"same_first_token\": {:.9g}}}",
+        c.window, c.windows, c.tokens, before, after, c.mean_kl, c.same_first_token);
+  else
+    fmt::print(
+        "perplexity over {} tokens: {:.4f} before, {:.4f} after ({:+.3f} %); KL divergence {:.3e} nats a token; the "
+        "likeliest token is the same at {:.2f} % of the positions\n",
+        grouped(c.tokens), before, after, 100 * (after / before - 1), c.mean_kl, 100 * c.same_first_token);
+}
+
 Status quantize(QuantizeOptions options) {
   options.out = without_trailing_slash(options.out);
   MYRIAD_TRY_STATUS(check_out(options));
+  const bool mixed = options.format == "mixed";
   const QuantFormat* format = find_quant_format(options.format);
-  if (format == nullptr)
-    return fail(Code::invalid_argument, "--format {}: there is no such format; `myriad quantize --help` lists them",
-                options.format);
+  if (format == nullptr && !mixed) {
+    std::string names;
+    for (const QuantFormat& f : quant_formats()) names += fmt::format("{}, ", f.name);
+    return fail(Code::invalid_argument, "--format {}: expected {}or mixed", options.format, names);
+  }
+  if (mixed && (options.budget.empty() || options.calibrate.empty()))
+    return fail(Code::invalid_argument,
+                "--format mixed needs --budget (bytes or bits a weight) and --calibrate (a text)");
+  if (!mixed && (!options.budget.empty() || !options.calibrate.empty()))
+    return fail(Code::invalid_argument, "--budget and --calibrate belong to --format mixed, not to {}", options.format);
+  if (std::error_code none; !options.eval.empty() && options.eval != "-" && !fs::exists(options.eval, none))
+    return fail(Code::not_found, "--eval {}: there is no such file", options.eval.string());
   auto opened = ModelFiles::open(options.in);
   if (!opened) {
     if (opened.error().code == Code::limit) opened.error().code = Code::unsupported;  // the file is at fault
     return std::unexpected(std::move(opened).error());
   }
   const ModelFiles files = std::move(*opened);
-  std::vector<TensorPlan> plan = uniform_plan(files, *format);
-  MYRIAD_TRY(const std::unique_ptr<QuantizedOutput> out, QuantizedOutput::create(files, plan, options.out));
-  MYRIAD_TRY(const std::string fingerprint, files.fingerprint());
-  MYRIAD_TRY(Journal journal, Journal::open(options.out, fingerprint + " " + options.format));
+  std::string text;
+  if (mixed) {
+    MYRIAD_TRY(text, read_text(options.calibrate));
+  }
+  std::vector<TensorPlan> plan;
+  if (!mixed) plan = uniform_plan(files, *format);
+  if (!mixed) MYRIAD_TRY_STATUS(QuantizedOutput::create(files, plan, options.out));  // before anything is left behind
+  MYRIAD_TRY(const std::string key, journal_key(files, options, text));
+  MYRIAD_TRY(Journal journal, Journal::open(options.out, key));
   if (!journal.continued()) MYRIAD_TRY_STATUS(remove_partial(options.out));
   {
     ThreadPool pool(options.engine.threads == 0 ? usable_cores() : options.engine.threads);
+    if (mixed) {
+      MYRIAD_TRY(plan, plan_mixed(files, options, text, journal, pool));
+    }
+    MYRIAD_TRY(const std::unique_ptr<QuantizedOutput> out, QuantizedOutput::create(files, plan, options.out));
     ProgressLine line("quantising " + options.in.filename().string());
     MYRIAD_TRY_STATUS(quantize_model(files, plan, *out, journal, pool, [&](const QuantizeProgress& p) {
       line.update(p.bytes_done, p.bytes,
@@ -150,18 +209,35 @@ Status quantize(QuantizeOptions options) {
     }));
   }
   const Report report(files, plan, journal);
+  MYRIAD_TRY_STATUS(journal.remove());
   if (options.json)
     report.show_json();
   else
     report.show_text();
+  if (!options.eval.empty()) {
+    std::fflush(stdout);
+    MYRIAD_TRY(const Comparison compared, compare_on_text(options));
+    show(compared, options.json);
+  }
   if (options.json) fmt::print("}}\n");
-  return journal.remove();
+  return {};
 }
 
 }  // namespace
 
+std::string decibel(double db) {
+  return std::isfinite(db) ? fmt::format("{:.2f}", db) : "exact";
+}
+
+std::string errors_json(const ErrorSums& e) {
+  // in JSON there is no infinity
+  const std::string sqnr = std::isfinite(e.sqnr_db()) ? fmt::format("{:.9g}", e.sqnr_db()) : "null";
+  return fmt::format("\"values\": {}, \"mse\": {:.9g}, \"sqnr_db\": {}, \"largest_error\": {:.9g}", e.values, e.mse(),
+                     sqnr, e.largest_error);
+}
+
 int quantize_command(const QuantizeOptions& options) {
-  return finish("quantize", quantize(options));
+  return finish("quantize", options.demo ? quantize_demo(options) : quantize(options));
 }
 
 }  // namespace myriad::cli

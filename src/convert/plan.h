@@ -10,11 +10,14 @@
 
 namespace myriad {
 
-// What `myriad quantize --format` names. `int8_tensor` is i8_row with one scale for all rows.
+// What `myriad quantize --format` names.
 struct QuantFormat {
   std::string_view name;
   DType type = DType::q8_0;
-  bool one_scale = false;
+  bool one_scale = false;  // i8_row with one scale for all rows
+  // Of embedding and head, where not the same: what one token reads, and what every logit comes from, costs most in four
+  // bits.
+  DType ends = DType::q8_0;
   std::string_view about;  // for people
 };
 std::span<const QuantFormat> quant_formats();
@@ -37,7 +40,9 @@ std::string_view reason_to_stay(const InputTensor& tensor);
 std::optional<DType> fitting_type(DType wanted, std::size_t cols);
 // Of a tensor that may be quantised: `wanted`, or what comes nearest to it. It stays as it is where that is no smaller.
 TensorPlan plan_tensor(const InputTensor& tensor, DType wanted, bool one_scale);
-// All tensors alike.
+// Whether it is the embedding or the head.
+bool is_end(const InputTensor& tensor);
+// All tensors by one format.
 std::vector<TensorPlan> uniform_plan(const ModelFiles& files, const QuantFormat& format);
 
 // Bytes that the tensor takes in the output.

@@ -65,6 +65,20 @@ Result<float> scale_of_matrix(const WeightMatrix& matrix) {
   return int8_scale(largest);
 }
 
+Result<ErrorSums> errors_of(const WeightMatrix& matrix, DType type, ThreadPool& pool, std::optional<float> scale) {
+  ErrorSums sums;
+  Piece piece;
+  const std::size_t step = rows_of_piece(matrix.cols());
+  for (std::size_t r = 0; r < matrix.rows(); r += step) {
+    const std::size_t n = std::min(step, matrix.rows() - r);
+    piece.values.resize(n * matrix.cols());
+    MYRIAD_TRY_STATUS(matrix.read_rows_f32(r, n, piece.values));
+    if (Status status = quantize_piece(type, matrix.cols(), r, scale, piece, pool, sums); !status)
+      return std::unexpected(std::move(status).error().within(fmt::format("quantising tensor {}", matrix.name())));
+  }
+  return sums;
+}
+
 WeightMatrix quantized_on_read(const WeightMatrix& from, DType type, std::optional<float> scale) {
   return WeightMatrix(from.name(), type, from.rows(), from.cols(),
                       [from, type, scale](std::size_t first, std::size_t n, std::span<std::byte> out) -> Status {

@@ -24,6 +24,10 @@ Status quantize_model(const ModelFiles& files, const std::vector<TensorPlan>& pl
 // Rows of `from` as `type`, quantised when they are read: a matrix that no file holds.
 WeightMatrix quantized_on_read(const WeightMatrix& from, DType type, std::optional<float> scale = std::nullopt);
 
+// What the type costs the matrix. Reads it whole.
+Result<ErrorSums> errors_of(const WeightMatrix& matrix, DType type, ThreadPool& pool,
+                            std::optional<float> scale = std::nullopt);
+
 // The scale that all rows share. Reads the whole matrix.
 Result<float> scale_of_matrix(const WeightMatrix& matrix);
 
