@@ -97,7 +97,7 @@ struct QuantizeOptions {
   std::string format;
   std::string budget;               // of format mixed
   std::filesystem::path calibrate;  // likewise
-  std::uint32_t calibrate_windows = 1;
+  std::uint32_t calibrate_windows = 4;
   std::filesystem::path eval;       // a text to compare on, if not empty
   std::uint32_t eval_windows = 0;   // 0: all full ones
   std::uint32_t window = 256;       // of both

@@ -21,6 +21,7 @@ struct Row {
   std::string name, from, to, note;
   std::uint64_t before = 0, after = 0;
   const ErrorSums* errors = nullptr;  // of a tensor that changed
+  bool summed_up = false;             // a kept matrix of an expert: there can be hundreds of thousands
 };
 
 class Report {
@@ -36,7 +37,8 @@ class Report {
       if (plan[i].type && errors != journal.errors().end())
         rows_.push_back({t.name, t.stored_as, type_text(plan[i]), plan[i].note, t.bytes, after, &errors->second});
       else if (!t.uses.empty())
-        rows_.push_back({t.name, t.stored_as, t.stored_as, plan[i].note, t.bytes, after});
+        rows_.push_back({t.name, t.stored_as, t.stored_as, plan[i].note, t.bytes, after, nullptr,
+                         t.uses.front().role == OpRole::expert});
       else {
         ++others_;
         other_bytes_ += t.bytes;
@@ -45,11 +47,19 @@ class Report {
   }
 
   void show_text() const {
-    std::size_t width = 8;
-    for (const Row& r : rows_) width = std::max(width, r.name.size());
+    std::size_t width = 24;
+    for (const Row& r : rows_)
+      if (!r.summed_up) width = std::max(width, r.name.size());
     std::string out = fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15} {:>10} {:>8} {:>10}\n", "tensor", width, "from", "to",
                                   "bytes before", "after", "MSE", "SQNR dB", "largest");
+    std::size_t experts = 0;
+    std::uint64_t expert_bytes = 0;
     for (const Row& r : rows_) {
+      if (r.summed_up) {
+        ++experts;
+        expert_bytes += r.before;
+        continue;
+      }
       out += fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15}", r.name, width, r.from, r.to, grouped(r.before),
                          grouped(r.after));
       if (r.errors != nullptr)
@@ -59,6 +69,10 @@ class Report {
       out += '\n';
       if (out.size() > (std::size_t{1} << 16)) flush(out);
     }
+    if (experts != 0)
+      out += fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15}  as they are: they would become no smaller\n",
+                         fmt::format("{} matrices of experts", grouped(experts)), width, "", "", grouped(expert_bytes),
+                         grouped(expert_bytes));
     if (others_ != 0)
       out += fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15}  as they are\n",
                          fmt::format("{} vectors and other tensors", grouped(others_)), width, "", "",

@@ -24,17 +24,19 @@ void normal_row(std::size_t row, std::span<float> out) {
   }
 }
 
-// The matrix, made row by row when it is read; with an outlier one value in its middle is far from all others.
-WeightMatrix demo_matrix(bool outlier) {
+std::vector<float> normal_matrix(ThreadPool& pool) {
+  std::vector<float> values(kRows * kCols);
+  pool.parallel(kRows, 16, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t r = begin; r < end; ++r) normal_row(r, std::span(values).subspan(r * kCols, kCols));
+  });
+  return values;
+}
+
+WeightMatrix matrix_of(const std::vector<float>& values) {
   return WeightMatrix("demo", DType::f32, kRows, kCols,
-                      [outlier](std::size_t first, std::size_t n, std::span<std::byte> out) -> Status {
-                        std::vector<float> row(kCols);
-                        for (std::size_t r = first; r < first + n; ++r) {
-                          normal_row(r, row);
-                          if (outlier && r == kRows / 2) row[kCols / 2] = kOutlier;
-                          for (std::size_t c = 0; c < kCols; ++c)
-                            store_le(out.data() + ((r - first) * kCols + c) * sizeof(float), row[c]);
-                        }
+                      [&values](std::size_t first, std::size_t n, std::span<std::byte> out) -> Status {
+                        for (std::size_t i = 0; i < n * kCols; ++i)
+                          store_le(out.data() + i * sizeof(float), values[first * kCols + i]);
                         return {};
                       });
 }
@@ -76,22 +78,27 @@ Status show(const WeightMatrix& matrix, ThreadPool& pool, bool json, std::string
 
 Status quantize_demo(const QuantizeOptions& options) {
   ThreadPool pool(options.engine.threads == 0 ? usable_cores() : options.engine.threads);
+  std::vector<float> values = normal_matrix(pool);
+  const WeightMatrix matrix = matrix_of(values);
+  float& middle = values[kRows / 2 * kCols + kCols / 2];
   constexpr std::uint64_t kBytes = std::uint64_t{kRows} * kCols * sizeof(float);
   std::string out;
   if (options.json) {
     out = fmt::format("{{\"rows\": {}, \"cols\": {}, \"deviation\": {}, \"bytes\": {},\n\"normal\": [", kRows, kCols,
                       kDeviation, kBytes);
-    MYRIAD_TRY_STATUS(show(demo_matrix(false), pool, true, out));
+    MYRIAD_TRY_STATUS(show(matrix, pool, true, out));
+    middle = kOutlier;
     out += "],\n\"with_outlier\": [";
-    MYRIAD_TRY_STATUS(show(demo_matrix(true), pool, true, out));
+    MYRIAD_TRY_STATUS(show(matrix, pool, true, out));
     out += "]}\n";
   } else {
     constexpr std::string_view kHead = "                               bytes                  MSE   SQNR dB  largest    scales\n";
     out = fmt::format("A {} × {} matrix of normal(0, {}) numbers in f32: {} bytes ({}).\n\n{}", kRows, kCols, kDeviation,
                       grouped(kBytes), human({kBytes}), kHead);
-    MYRIAD_TRY_STATUS(show(demo_matrix(false), pool, false, out));
+    MYRIAD_TRY_STATUS(show(matrix, pool, false, out));
+    middle = kOutlier;
     out += fmt::format("\nThe same with a single value of {:.1f} in its middle:\n\n{}", kOutlier, kHead);
-    MYRIAD_TRY_STATUS(show(demo_matrix(true), pool, false, out));
+    MYRIAD_TRY_STATUS(show(matrix, pool, false, out));
     out +=
         "\nA step is the largest value of all that share a scale, divided by 127 (INT8) or 8 (INT4), and the squared "
         "error\ngrows with the square of the step. 16 million values hold a larger one than 4,096, and these than 32. "
