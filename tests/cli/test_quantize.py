@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Quantising: what it costs the trained model, budgets, interrupted runs, memory, refusals."""
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+import unittest
+
+from harness import MYRIAD, RANDOM_K3, SHARED, SOURCE, TINY, Case, main
+
+STORIES = os.path.join(SHARED or "", "models/stories260K.gguf")
+TEXT = TINY / "holdout.txt"
+MIB = 1 << 20
+
+
+def files_of(directory):
+    return {p.name: p.read_bytes() for p in sorted(directory.iterdir())}
+
+
+def weight_bytes(directory):
+    return sum(p.stat().st_size for p in directory.glob("*.safetensors"))
+
+
+class Bars(Case):
+    """On tiny-k3: the loss of the original on its hold-out text is known (EXPECTED.json)."""
+
+    def quantize(self, out, *options):
+        done = self.start("quantize", TINY, self.directory / out, "--json", *options)
+        self.assertEqual(done.returncode, 0, done.err)
+        return json.loads(done.out)
+
+    def test_eval_is_what_perplexity_says(self):
+        report = self.quantize("eval", "--format", "int8-group", "--eval", TEXT)
+        found = report["eval"]
+        expected = json.loads((TINY / "EXPECTED.json").read_text())["perplexity"]
+        self.assertAlmostEqual(found["original_perplexity"] / expected, 1, delta=0.001)
+        self.assertAlmostEqual(found["quantized_perplexity"] / found["original_perplexity"], 1, delta=0.002)
+        self.assertLess(found["mean_kl"], 0.01)
+        self.assertGreater(found["mean_kl"], 0)
+        alone = json.loads(self.run_ok("perplexity", self.directory / "eval", "-f", TEXT))
+        self.assertEqual(alone["perplexity"], found["quantized_perplexity"])
+        total = report["total"]
+        self.assertEqual(total["before"], sum(t["before"] for t in report["tensors"]) + 46_592)
+        self.assertLess(total["after"], 0.61 * total["before"])
+        self.assertGreater(total["sqnr_db"], 40)
+        changed = [t for t in report["tensors"] if "mse" in t]
+        self.assertEqual({t["to"] for t in changed}, {"q8_0"})
+        self.assertEqual(sum(t["to"] == "mxfp4" for t in report["tensors"]), 192)  # experts stay as they are
+
+    def test_int4_per_group(self):
+        for name in ("int4-group", "int4-zero"):
+            found = self.quantize(name, "--format", name, "--eval", TEXT)["eval"]
+            self.assertLess(found["quantized_perplexity"], 1.02 * found["original_perplexity"], name)
+
+    def test_mixed_meets_its_budget_and_beats_int4(self):
+        """Calibrated on the text's end, compared on its beginning."""
+        text = TEXT.read_bytes()
+        end = self.directory / "end.txt"
+        end.write_bytes(text[-20_000:])
+        options = ("--eval", TEXT, "--eval-windows", 40)
+        plain = self.quantize("plain", "--format", "int4-group", *options)
+        budget = weight_bytes(self.directory / "plain")
+        mixed = self.quantize("mixed", "--format", "mixed", "--budget", budget, "--calibrate", end,
+                              "--calibrate-windows", 1, *options)
+        self.assertLessEqual(weight_bytes(self.directory / "mixed"), budget)
+        self.assertGreaterEqual(weight_bytes(self.directory / "mixed"), 0.99 * budget)
+        self.assertLess(mixed["eval"]["quantized_perplexity"], plain["eval"]["quantized_perplexity"])
+        self.assertLess(mixed["eval"]["mean_kl"], 0.8 * plain["eval"]["mean_kl"])
+        self.assertGreater(len({t["to"] for t in mixed["tensors"] if "mse" in t}), 1)
+
+    def test_runs_anywhere_with_the_same_bits(self):
+        self.quantize("zero", "--format", "i4_zero")
+        model, ids = self.directory / "zero", ("--ids", "5,17,900,31,4000,2", "--digest")
+        local = self.run_ok("logits", model, *ids)
+        self.assertEqual(self.run_ok("logits", model, *ids, "--interpreter"), local)
+        self.assertEqual(self.run_ok("logits", model, *ids, "--nodes", 2), local)
+        shown = json.loads(self.run_ok("inspect", model, "--json"))
+        original = json.loads(self.run_ok("inspect", TINY, "--json"))
+        self.assertEqual(shown["total"]["parameters"], original["total"]["parameters"])
+        self.assertEqual({k: v["parameters"] for k, v in shown["categories"].items()},
+                         {k: v["parameters"] for k, v in original["categories"].items()})
+
+
+class Demo(Case):
+    def test_finer_scales_win(self):
+        demo = json.loads(self.run_ok("quantize", "--demo", "--json"))
+        self.assertEqual(demo["bytes"], 64 * MIB)
+        tensor, channel, group, four, zero = demo["normal"]
+        self.assertEqual(tensor["bytes"], 16 * MIB + 4)
+        self.assertGreater(tensor["mse"], 1.5 * channel["mse"])
+        self.assertGreater(channel["mse"], 2 * group["mse"])
+        self.assertGreater(four["mse"], zero["mse"])
+        # uniform rounding: a twelfth of the squared step, which is the largest value over 127
+        step = 5.4 * 0.02 / 127
+        self.assertAlmostEqual(tensor["mse"] / (step * step / 12), 1, delta=0.15)
+        self.assertGreater(demo["with_outlier"][0]["mse"], 50 * tensor["mse"])
+        self.assertLess(demo["with_outlier"][2]["mse"], 1.01 * group["mse"])
+
+
+class Interrupted(Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model = cls.directory / "large"
+        subprocess.run([sys.executable, "-B", str(SOURCE / "tools/make_random_k3.py"), str(cls.model), "--hidden", "1024", "--layers", "2",
+                        "--experts", "4", "--top-k", "2", "--vocab", "16384"], check=True, stdout=subprocess.DEVNULL)
+
+    def test_killed_and_continued(self):
+        arguments = ("--format", "q4_k", "--threads", 1, "--json")
+        whole = self.run_ok("quantize", self.model, self.directory / "whole", *arguments)
+        out = self.directory / "killed"
+        partial, journal = self.directory / "killed.partial", self.directory / "killed.journal"
+        command = [MYRIAD, "quantize", str(self.model), str(out), *map(str, arguments)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.environment)
+        deadline = time.monotonic() + 60
+        while not journal.exists() or journal.read_bytes().count(b'"tensor"') < 4:  # the fifth is being worked on
+            self.assertIsNone(process.poll(), "it was done before it could be killed")
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.002)
+        busy = self.start("quantize", self.model, out, *arguments)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.assertEqual(busy.returncode, 4, busy.err)
+        self.assertIn("another process", busy.err)
+        self.assertTrue(partial.is_dir())
+        self.assertFalse(out.exists())
+        before = journal.read_bytes()
+        again = self.run_ok("quantize", self.model, out, *arguments)
+        self.assertGreaterEqual(before.count(b'"tensor"'), 4)
+        self.assertEqual(again, whole)  # errors too, of tensors that the killed run wrote
+        self.assertEqual(files_of(out), files_of(self.directory / "whole"))
+        self.assertFalse(partial.exists() or journal.exists())
+
+    def test_memory_is_a_few_tensors(self):
+        """The model has 100 MB and more, its largest matrix 32 MB."""
+        size = sum(p.stat().st_size for p in self.model.glob("*.safetensors"))
+        self.assertGreater(size, 100e6)
+        script = ("import resource, subprocess, sys\n"
+                  "done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)\n"
+                  "sys.stderr.write(done.stderr.decode())\n"
+                  "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
+                  "sys.exit(done.returncode)")
+        done = subprocess.run([sys.executable, "-c", script, MYRIAD, "quantize", str(self.model), str(self.directory / "memory"), "--format",
+                               "int8-tensor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        self.assertLess(int(done.stdout) * 1024, 48 * MIB)
+        shutil.rmtree(self.directory / "memory")
+
+
+class Refusals(Case):
+    def test_arguments(self):
+        out = self.directory / "out"
+        text = self.directory / "short.txt"
+        text.write_text("too short")
+        mixed = ["quantize", TINY, out, "--format", "mixed"]
+        for code, words, command in [
+                (2, ["IN, OUT and --format"], ["quantize", TINY]),
+                (2, ["--format"], ["quantize", TINY, out, "--format", "int3"]),
+                (2, ["--budget", "--calibrate"], mixed),
+                (2, ["--budget"], ["quantize", TINY, out, "--format", "q4_0", "--budget", "4bpw"]),
+                (2, ["--budget", "many"], mixed + ["--budget", "many", "--calibrate", TEXT]),
+                (2, ["short.txt", "tokens"], mixed + ["--budget", "4.5bpw", "--calibrate", text]),
+                (3, ["none.txt"], mixed + ["--budget", "4.5bpw", "--calibrate", self.directory / "none.txt"]),
+                (3, ["none.txt"], ["quantize", TINY, out, "--format", "q4_0", "--eval", self.directory / "none.txt"]),
+                (2, ["exists already"], ["quantize", TINY, self.directory, "--format", "q4_0"]),
+                (3, ["no directory"], ["quantize", TINY, self.directory / "no/where", "--format", "q4_0"]),
+                (3, [".gguf", "directory"], ["quantize", TINY, self.directory / "out.gguf", "--format", "q4_0"]),
+                (3, ["nothing-here"], ["quantize", self.directory / "nothing-here", out, "--format", "q4_0"]),
+                (2, ["--demo"], ["quantize", TINY, out, "--demo"]),
+        ]:
+            with self.subTest(command=command):
+                self.assert_fails(code, words, *command)
+                self.assertFalse(out.exists())
+        self.assert_fails(2, ["too small", "least"], *mixed, "--budget", "1MB", "--calibrate", TEXT, "--window", 8, "--calibrate-windows", 1)
+
+    def test_damaged_weights(self):
+        model = self.directory / "damaged"
+        shutil.copytree(RANDOM_K3, model)
+        shard = next(iter(sorted(model.glob("*.safetensors"))))
+        data = bytearray(shard.read_bytes())
+        length = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8:8 + length])
+        name = next(n for n, e in header.items() if n.endswith("self_attn.q_proj.weight"))
+        begin = 8 + length + header[name]["data_offsets"][0]
+        data[begin:begin + 2] = b"\x80\x7f"  # infinity
+        shard.write_bytes(data)
+        self.assert_fails(2, [name.removeprefix("language_model.").removesuffix(".weight"), "row 0 column 0", "inf"],
+                          "quantize", model, self.directory / "out", "--format", "int8-channel")
+
+
+@unittest.skipUnless(os.path.exists(STORIES), "MYRIAD_TEST_DATA does not name the folder with the shared test data")
+class Gguf(Case):
+    def test_a_file_from_a_file(self):
+        original = json.loads(self.run_ok("perplexity", STORIES, "-f", TEXT, "--window", 64, "--windows", 40))["perplexity"]
+        for name, limit in (("q8_0", 1.005), ("q4_0", 1.25), ("q4_k", 1.25), ("mxfp4", 1.35)):
+            out = self.directory / f"{name}.gguf"
+            report = json.loads(self.run_ok("quantize", STORIES, out, "--format", name, "--json"))
+            self.assertLess(report["total"]["after"], 0.5 * report["total"]["before"])
+            self.assertAlmostEqual(out.stat().st_size, report["total"]["after"], delta=20_000)
+            found = json.loads(self.run_ok("perplexity", out, "-f", TEXT, "--window", 64, "--windows", 40))["perplexity"]
+            self.assertLess(found, limit * original, name)
+        self.assert_fails(3, ["no GGUF file can hold"], "quantize", STORIES, self.directory / "x.gguf", "--format", "int8-channel")
+        self.assert_fails(3, ["ends in .gguf"], "quantize", STORIES, self.directory / "x", "--format", "q8_0")
+
+
+if __name__ == "__main__":
+    main()
