@@ -44,13 +44,15 @@ Result<Comparison> compare_on_text(const QuantizeOptions& options) {
     MYRIAD_TRY_STATUS(
         run_logits(*first->pipeline(), {{1 + w}, fed}, {}, rows, [&](std::size_t at, std::span<const float> row) {
           std::copy(row.begin(), row.end(), logits.begin() + static_cast<std::ptrdiff_t>(at * vocabulary));
-          c.original_loss += loss_of(row, window[at + 1]);
         }));
     MYRIAD_TRY_STATUS(
         run_logits(*second->pipeline(), {{1 + w}, fed}, {}, rows, [&](std::size_t at, std::span<const float> row) {
           const auto before = std::span<const float>(logits).subspan(at * vocabulary, vocabulary);
-          c.quantized_loss += loss_of(row, window[at + 1]);
-          c.mean_kl += kl_divergence(before, row);
+          const auto wanted = static_cast<std::size_t>(window[at + 1]);
+          const RowComparison both = compare_rows(before, row);
+          c.original_loss += both.p_log_sum - static_cast<double>(before[wanted]);
+          c.quantized_loss += both.q_log_sum - static_cast<double>(row[wanted]);
+          c.mean_kl += both.kl;
           c.same_first_token += likeliest(before) == likeliest(row) ? 1 : 0;
         }));
     line.update(w + 1, windows.count, fmt::format("window {} of {}", w + 1, windows.count));

@@ -62,7 +62,7 @@ Result<double> Calibration::effect(const std::map<std::size_t, DType>& types) co
   const std::size_t vocabulary = weights.config().vocab;
   double sum = 0;
   MYRIAD_TRY_STATUS(run(weights, [&](std::size_t at, std::span<const float> row) {
-    sum += kl_divergence(std::span(logits_).subspan(at * vocabulary, vocabulary), row);
+    sum += compare_rows(std::span(logits_).subspan(at * vocabulary, vocabulary), row).kl;
   }));
   const double mean = sum / static_cast<double>(ids_.size());
   if (!std::isfinite(mean)) return fail(Code::internal, "calibrating: the KL divergence is not a finite number");

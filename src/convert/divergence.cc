@@ -6,7 +6,7 @@
 
 namespace myriad {
 
-double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits) {
+RowComparison compare_rows(std::span<const float> p_logits, std::span<const float> q_logits) {
   const double p_most = *std::max_element(p_logits.begin(), p_logits.end());
   const double q_most = *std::max_element(q_logits.begin(), q_logits.end());
   // With u = x − max x: Σ p (u_p − u_q) − log Σ e^u_p + log Σ e^u_q.
@@ -18,7 +18,8 @@ double kl_divergence(std::span<const float> p_logits, std::span<const float> q_l
     q_sum += std::exp(q);
     weighted += e * (p - q);
   }
-  return std::max(0.0, weighted / p_sum - std::log(p_sum) + std::log(q_sum));
+  return {p_most + std::log(p_sum), q_most + std::log(q_sum),
+          std::max(0.0, weighted / p_sum - std::log(p_sum) + std::log(q_sum))};
 }
 
 }  // namespace myriad

@@ -5,7 +5,11 @@
 
 namespace myriad {
 
-// Σ p·(log p − log q) in nats, where p and q are the softmax of two rows of logits of one length. Never below 0.
-double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits);
+// Of two rows of logits of one length: p and q are their softmax.
+struct RowComparison {
+  double p_log_sum = 0, q_log_sum = 0;  // log Σ exp(logit): less a logit, the loss of its token
+  double kl = 0;                        // Σ p·(log p − log q) in nats; never below 0
+};
+RowComparison compare_rows(std::span<const float> p_logits, std::span<const float> q_logits);
 
 }  // namespace myriad

@@ -108,9 +108,9 @@ void scale_codes(const float* x, float d, int low, int high, int* q) {
     q[i] = static_cast<int>(std::clamp(nearest(std::clamp(x[i] * to_code, lo - 1, hi + 1)), lo, hi));
 }
 
-constexpr Grid kGrid4{5.5F, 0.25F, 15, true};      // codes -8 … 7: divisors 5.5 to 9
-constexpr Grid kGrid5{12.5F, 0.5F, 10, true};      // -16 … 15: 12.5 to 17
-constexpr Grid kGrid6{28.0F, 0.5F, 11, true};      // -32 … 31: 28 to 33
+constexpr Grid kGrid4{5.5F, 0.5F, 8, true};        // codes -8 … 7: divisors 5.5 to 9
+constexpr Grid kGrid5{13.0F, 1.0F, 5, true};       // -16 … 15: 13 to 17
+constexpr Grid kGrid6{29.0F, 1.0F, 5, true};       // -32 … 31: 29 to 33
 constexpr Grid kGrid8{125.0F, 0.5F, 6, false};     // -127 … 127: 125 to 127.5
 
 // ---- the layouts
@@ -347,8 +347,8 @@ Affine best_affine(const float* x, float high, bool no_positive, Stored stored) 
   };
   if (high_end > low_end) {
     const float range = high_end - low_end;
-    for (const float below : {0.0F, 0.03F, 0.07F, 0.12F})
-      for (const float above : {0.0F, 0.03F, 0.07F, 0.12F}) {
+    for (const float below : {0.0F, 0.04F, 0.1F})
+      for (const float above : {0.0F, 0.04F, 0.1F}) {
         const float lo = low_end + below * range;
         fitted(consider((high_end - above * range - lo) / high, lo));
       }
@@ -508,8 +508,8 @@ void write_i4_zero(const float* x, std::byte* out) {
   };
   const float range = high_end - low_end;
   if (range > 0)
-    for (const float below : {0.0F, 0.04F, 0.09F, 0.15F})
-      for (const float above : {0.0F, 0.04F, 0.09F, 0.15F}) {
+    for (const float below : {0.0F, 0.05F, 0.12F})
+      for (const float above : {0.0F, 0.05F, 0.12F}) {
         const float lo = low_end + below * range, d = (high_end - above * range - lo) / 15;
         const float centre = nearest(std::clamp(-lo / d, -1.0F, 17.0F));
         for (float z = centre - 1; z <= centre + 1; z += 1) {
