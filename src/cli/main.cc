@@ -216,7 +216,7 @@ void add_quantize(CLI::App& app, Selected& selected) {
   auto* c = add_command(app, selected, "quantize", "write a model in fewer bytes and say what that costs", o,
                         quantize_command);
   auto* in = c->add_option("IN", o->in, "a directory in the Hugging Face layout, or a GGUF file");
-  auto* out = c->add_option("OUT", o->out, "the same kind; a GGUF file's name ends in .gguf. An interrupted run goes on");
+  auto* out = c->add_option("OUT", o->out, "a directory or, from a GGUF file and with a name that ends in .gguf, a GGUF file. An interrupted run goes on");
   auto* format = c->add_option(
       "--format", o->format,
       "what matrices become: int8-tensor, int8-channel, int8-group, int4-group, int4-zero, q8_0, q6_k, q5_k, q5_1, q5_0, "

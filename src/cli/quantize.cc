@@ -193,7 +193,7 @@ Status quantize(QuantizeOptions options) {
     return fail(Code::invalid_argument, "--budget and --calibrate belong to --format mixed, not to {}", options.format);
   if (std::error_code none; !options.eval.empty() && options.eval != "-" && !fs::exists(options.eval, none))
     return fail(Code::not_found, "--eval {}: there is no such file", options.eval.string());
-  auto opened = ModelFiles::open(options.in);
+  auto opened = ModelFiles::open(options.in, options.out.extension() != ".gguf");
   if (!opened) {
     if (opened.error().code == Code::limit) opened.error().code = Code::unsupported;  // the file is at fault
     return std::unexpected(std::move(opened).error());

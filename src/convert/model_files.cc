@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/bytes.h"
 #include "base/sha256.h"
 
 namespace myriad {
@@ -23,9 +24,31 @@ std::optional<DType> float_type(StorageType type) {
   }
 }
 
+// The reverse of transposed_heads and values_of_heads, in f32: of every head its keys' rows, then its values'.
+WeightMatrix whole_kv_b(std::string name, const WeightMatrix& k_b, const WeightMatrix& v_b, const HeadSplit& split) {
+  const std::size_t rank = v_b.cols();
+  const auto read = [k_b, v_b, split, rank](std::size_t first, std::size_t n, std::span<std::byte> out) -> Status {
+    std::vector<float> keys(rank * split.keys), row(rank);
+    std::size_t held = ~std::size_t{0};
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::size_t h = (first + i) / split.rows(), r = (first + i) % split.rows();
+      if (r < split.keys) {
+        if (h != held) MYRIAD_TRY_STATUS(k_b.read_rows_f32(h * rank, rank, keys));
+        held = h;
+        for (std::size_t c = 0; c < rank; ++c) row[c] = keys[c * split.keys + r];
+      } else {
+        MYRIAD_TRY_STATUS(v_b.read_rows_f32(h * split.values + r - split.keys, 1, row));
+      }
+      for (std::size_t c = 0; c < rank; ++c) store_le(out.data() + (i * rank + c) * sizeof(float), row[c]);
+    }
+    return {};
+  };
+  return WeightMatrix(std::move(name), DType::f32, split.heads * split.rows(), rank, read);
+}
+
 }  // namespace
 
-Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path) {
+Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path, bool restructure) {
   ModelFiles files;
   std::error_code none;
   if (!std::filesystem::exists(path, none))
@@ -33,6 +56,11 @@ Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path) {
   if (std::filesystem::is_regular_file(path, none)) {
     MYRIAD_TRY(GgufWeights weights, GgufWeights::open(path));
     files.gguf_ = std::make_unique<GgufWeights>(std::move(weights));
+    if (restructure) {
+      files.restructured_ = true;
+      MYRIAD_TRY_STATUS(files.restructure_gguf());
+      return files;
+    }
     files.list_gguf();
   } else {
     MYRIAD_TRY(HfWeights weights, HfWeights::open(path));
@@ -93,6 +121,62 @@ void ModelFiles::list_gguf() {
   }
 }
 
+Status ModelFiles::restructure_gguf() {
+  const ModelConfig& config = weights().config();
+  for (const Operator& op : weights().graph().operators()) {
+    for (const auto& m : op.matrices) {
+      if (op.ref.role == OpRole::head && config.tied_embeddings) continue;  // the embedding
+      if (m.role == MatrixRole::v_b) continue;                             // comes with k_b
+      MYRIAD_TRY(const WeightMatrix matrix, weights().matrix(op.ref, m.role));
+      InputTensor in{.name = hf_matrix_name(config, op.ref, m.role, {}), .op = op.ref, .matrix = m.role};
+      in.dtype = matrix.dtype();
+      in.rows = matrix.rows();
+      in.cols = matrix.cols();
+      in.uses = {{op.ref.layer, op.ref.role, m.role}};
+      if (m.role == MatrixRole::k_b) {
+        const HeadSplit split{config.mla.heads, config.mla.qk_nope_dim, config.mla.v_dim};
+        in.dtype = DType::f32;
+        in.rows = split.heads * split.rows();
+        in.cols = config.mla.kv_lora_rank;
+        in.uses.push_back({op.ref.layer, op.ref.role, MatrixRole::v_b});
+      }
+      if (op.ref.role == OpRole::embed && config.tied_embeddings)
+        in.uses.push_back({0, OpRole::head, MatrixRole::weight});
+      in.bytes = in.rows * row_bytes(*in.dtype, in.cols);
+      in.stored_as = dtype_name(*in.dtype);
+      tensors_.push_back(std::move(in));
+    }
+    for (const auto& v : op.vectors) {
+      const std::uint64_t n = std::uint64_t{v.per_unit} * op.extent + v.fixed;
+      InputTensor in{.name = hf_vector_name(op.ref, v.role, {}), .stored_as = "f32", .bytes = n * sizeof(float)};
+      in.op = op.ref;
+      in.vector = v.role;
+      in.shape = {n};
+      if (v.role == VectorRole::conv_q || v.role == VectorRole::conv_k || v.role == VectorRole::conv_v)
+        in.shape = {config.kda.width(), config.kda.conv_taps};
+      if (v.role != VectorRole::res_score) {
+        tensors_.push_back(std::move(in));
+        continue;
+      }
+      // Stored as a norm and a projection, which are multiplied: the score and ones.
+      InputTensor ones = in;
+      in.name += "_norm.weight";
+      ones.name += "_proj.weight";
+      tensors_.push_back(std::move(in));
+      tensors_.push_back(std::move(ones));
+    }
+  }
+  std::sort(tensors_.begin(), tensors_.end(),
+            [](const InputTensor& a, const InputTensor& b) { return a.name < b.name; });
+  return {};
+}
+
+Result<std::vector<float>> ModelFiles::values(const InputTensor& tensor) const {
+  if (tensor.vector == VectorRole::res_score && tensor.name.ends_with("_proj.weight"))
+    return std::vector<float>(tensor.bytes / sizeof(float), 1.0F);
+  return weights().vector(tensor.op, *tensor.vector);
+}
+
 Status ModelFiles::find_uses() {
   std::unordered_map<std::string_view, std::size_t> places;
   for (std::size_t i = 0; i < tensors_.size(); ++i) places.emplace(tensors_[i].name, i);
@@ -111,6 +195,13 @@ Status ModelFiles::find_uses() {
 
 Result<WeightMatrix> ModelFiles::matrix(const InputTensor& tensor) const {
   if (directory_) return directory_->stored(tensor.name, tensor.rows, tensor.cols);
+  if (restructured_) {
+    MYRIAD_TRY(WeightMatrix matrix, weights().matrix(tensor.op, tensor.matrix));
+    if (tensor.matrix != MatrixRole::k_b) return matrix;
+    MYRIAD_TRY(const WeightMatrix v_b, weights().matrix(tensor.op, MatrixRole::v_b));
+    const MlaConfig& mla = weights().config().mla;
+    return whole_kv_b(tensor.name, matrix, v_b, {mla.heads, mla.qk_nope_dim, mla.v_dim});
+  }
   MYRIAD_TRY(const GgufTensor* t, gguf_->file().require(tensor.name));
   if (!tensor.dtype)
     return fail(Code::unsupported, "reading tensor {} as numbers: it is {}", tensor.name, tensor.stored_as);

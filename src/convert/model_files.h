@@ -22,12 +22,19 @@ struct InputTensor {
   std::size_t rows = 0, cols = 0;
   // The matrices of the model that are made of it; none: a vector, or something that the model does not use.
   std::vector<ModelConfig::MatrixKey> uses;
+  // Of a model that is restructured: what holds it.
+  OpRef op;
+  MatrixRole matrix = MatrixRole::weight;
+  std::optional<VectorRole> vector;
+  std::vector<std::uint64_t> shape;  // of a vector
 };
 
 class ModelFiles {
  public:
-  // A Hugging Face directory or a GGUF file. Reads headers. Errors: as HfWeights::open and GgufWeights::open.
-  static Result<ModelFiles> open(const std::filesystem::path& path);
+  // A Hugging Face directory or a GGUF file. Reads headers. With `restructure` the tensors of a GGUF file are those that
+  // a directory would have: an expert each, keys and values of MLA in one, under Hugging Face's names. Errors: as
+  // HfWeights::open and GgufWeights::open.
+  static Result<ModelFiles> open(const std::filesystem::path& path, bool restructure = false);
 
   [[nodiscard]] const ModelWeights& weights() const;
   // One of these two is there.
@@ -35,8 +42,11 @@ class ModelFiles {
   [[nodiscard]] const GgufWeights* gguf() const { return gguf_.get(); }
   // In the order of their names.
   [[nodiscard]] const std::vector<InputTensor>& tensors() const { return tensors_; }
+  [[nodiscard]] bool restructured() const { return restructured_; }
   // [rows, cols] of a tensor with a dtype.
   [[nodiscard]] Result<WeightMatrix> matrix(const InputTensor& tensor) const;
+  // The values of a vector of a restructured model.
+  [[nodiscard]] Result<std::vector<float>> values(const InputTensor& tensor) const;
   // SHA-256 over the config and the names, sizes and times of the weights' files, in hexadecimal.
   [[nodiscard]] Result<std::string> fingerprint() const;
 
@@ -44,11 +54,13 @@ class ModelFiles {
   ModelFiles() = default;
   void list_directory();
   void list_gguf();
+  Status restructure_gguf();
   Status find_uses();
 
   std::unique_ptr<HfWeights> directory_;
   std::unique_ptr<GgufWeights> gguf_;
   std::vector<InputTensor> tensors_;
+  bool restructured_ = false;
 };
 
 }  // namespace myriad

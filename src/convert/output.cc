@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/bytes.h"
 #include "model/config_fields.h"
 #include "model/gguf_writer.h"
 #include "model/safetensors_writer.h"
@@ -159,11 +160,13 @@ class DirectoryOutput final : public QuantizedOutput {
   }
 
   Status write_rows(std::size_t tensor, std::span<const std::byte> rows) override {
-    if (plan_[tensor].type != DType::mxfp4) return put(first_[tensor], rows);
+    if (plan_[tensor].type.value_or(files_.tensors()[tensor].dtype.value_or(DType::f32)) != DType::mxfp4)
+      return put(first_[tensor], rows);
     return write_mxfp4(tensor, rows);
   }
 
   Status copy(std::size_t tensor) override {
+    if (files_.restructured()) return copy_restructured(tensor);
     const Checkpoint& checkpoint = files_.directory()->checkpoint();
     std::vector<std::byte> piece;
     for (std::size_t p = first_[tensor]; p < first_[tensor + 1]; ++p) {
@@ -196,9 +199,49 @@ class DirectoryOutput final : public QuantizedOutput {
     const TensorInfo* from = nullptr;  // of a copy
   };
 
+  Status copy_restructured(std::size_t tensor) {
+    const InputTensor& in = files_.tensors()[tensor];
+    if (!in.dtype) {
+      MYRIAD_TRY(std::vector<float> values, files_.values(in));
+      little_in_place(std::span(values));
+      return put(first_[tensor], std::as_bytes(std::span(values)));
+    }
+    MYRIAD_TRY(const WeightMatrix matrix, files_.matrix(in));
+    const std::size_t step = std::max<std::size_t>(1, kPiece / std::max<std::size_t>(matrix.row_bytes(), 1));
+    std::vector<std::byte> rows;
+    for (std::size_t r = 0; r < in.rows; r += step) {
+      const std::size_t n = std::min(step, in.rows - r);
+      rows.resize(n * matrix.row_bytes());
+      MYRIAD_TRY_STATUS(matrix.read_rows(r, n, rows));
+      MYRIAD_TRY_STATUS(write_rows(tensor, rows));
+    }
+    return {};
+  }
+
+  // A matrix in a type that it does not have in a directory.
+  static std::vector<Piece> pieces_in(const std::string& stem, DType type, std::uint64_t rows, std::uint64_t cols) {
+    switch (type) {
+      case DType::f32:
+        return {{stem + ".weight", StorageType::f32, {rows, cols}}};
+      case DType::f16:
+        return {{stem + ".weight", StorageType::f16, {rows, cols}}};
+      case DType::bf16:
+        return {{stem + ".weight", StorageType::bf16, {rows, cols}}};
+      case DType::mxfp4:
+        return {{stem + std::string(kPackedSuffix), StorageType::u8, {rows, cols / 2}},
+                {stem + std::string(kScaleSuffix), StorageType::u8, {rows, cols / kGroup}}};
+      default:
+        return {{stem + quantized_suffix(type), StorageType::u8, {rows, row_bytes(type, cols)}}};
+    }
+  }
+
   // The stored tensors of an input tensor, as they will be.
   std::vector<Piece> pieces_of(std::size_t i) const {
     const InputTensor& in = files_.tensors()[i];
+    if (files_.restructured()) {
+      if (!in.dtype) return {{in.name, StorageType::f32, in.shape}};
+      return pieces_in(in.name, plan_[i].type.value_or(*in.dtype), in.rows, in.cols);
+    }
     const Checkpoint& checkpoint = files_.directory()->checkpoint();
     const auto found = in.dtype ? checkpoint.find_matrix(in.name) : std::nullopt;
     const auto as_it_is = [](const TensorInfo& t) {
@@ -211,12 +254,7 @@ class DirectoryOutput final : public QuantizedOutput {
       return pieces;
     }
     const std::string stem(found->values->stored_name.substr(0, found->values->stored_name.rfind(".weight")));
-    const DType type = *plan_[i].type;
-    const std::uint64_t rows = in.rows, cols = in.cols;
-    if (type == DType::mxfp4)
-      return {{stem + std::string(kPackedSuffix), StorageType::u8, {rows, cols / 2}},
-              {stem + std::string(kScaleSuffix), StorageType::u8, {rows, cols / kGroup}}};
-    return {{stem + quantized_suffix(type), StorageType::u8, {rows, row_bytes(type, cols)}}};
+    return pieces_in(stem, *plan_[i].type, in.rows, in.cols);
   }
 
   Status put(std::size_t piece, std::span<const std::byte> bytes) {
@@ -245,6 +283,10 @@ class DirectoryOutput final : public QuantizedOutput {
   }
 
   Status copy_small_files() const {
+    if (files_.restructured()) {
+      MYRIAD_TRY_STATUS(files_.weights().write_tokenizer_files(partial_));
+      return {};
+    }
     const fs::path& from = files_.directory()->checkpoint().directory();
     std::error_code error;
     for (fs::directory_iterator it(from, error), end; !error && it != end; it.increment(error)) {
@@ -260,7 +302,11 @@ class DirectoryOutput final : public QuantizedOutput {
 
   // The original's, with a quantization_config that says whose format this is; the headers say the rest.
   Status write_config() const {
-    auto config = nlohmann::ordered_json::parse(files_.directory()->checkpoint().config_json());
+    ModelConfig own = files_.weights().config();
+    own.dtypes.clear();  // as the headers say
+    auto config = nlohmann::ordered_json::parse(files_.restructured()
+                                                    ? config_to_json(own)
+                                                    : files_.directory()->checkpoint().config_json());
     std::map<std::string, std::uint64_t> matrices;
     for (std::size_t i = 0; i < plan_.size(); ++i) {
       const InputTensor& t = files_.tensors()[i];
@@ -305,10 +351,10 @@ Result<std::unique_ptr<QuantizedOutput>> QuantizedOutput::create(const ModelFile
                                                                  const std::vector<TensorPlan>& plan,
                                                                  const fs::path& path) {
   const bool to_file = path.extension() == ".gguf";
-  if (to_file != (files.gguf() != nullptr))
-    return fail(Code::unsupported, "writing {} from {}: {}", path.string(), files.weights().path().string(),
-                to_file ? "a GGUF file is made from a GGUF file; name a directory, which holds every format"
-                        : "a directory is made from a Hugging Face directory; give OUT a name that ends in .gguf");
+  if (to_file == (files.gguf() == nullptr || files.restructured()))
+    return fail(Code::unsupported,
+                "writing {} from {}: a GGUF file is made from a GGUF file only; name a directory, which holds every format",
+                path.string(), files.weights().path().string());
   if (!to_file) {
     auto out = std::make_unique<DirectoryOutput>(files, plan, path);
     MYRIAD_TRY_STATUS(out->declare());
@@ -317,8 +363,8 @@ Result<std::unique_ptr<QuantizedOutput>> QuantizedOutput::create(const ModelFile
   for (std::size_t i = 0; i < plan.size(); ++i)
     if (plan[i].type && !in_gguf(*plan[i].type))
       return fail(Code::unsupported,
-                  "writing {}: tensor {} as {}, which no GGUF file can hold; quantise a Hugging Face directory to a "
-                  "directory, or take q8_0 or q4_0",
+                  "writing {}: tensor {} as {}, which no GGUF file can hold; name a directory (without .gguf), or take "
+                  "q8_0 or q4_0",
                   path.string(), files.tensors()[i].name, dtype_name(*plan[i].type));
   auto out = std::make_unique<GgufOutput>(files, path);
   MYRIAD_TRY_STATUS(out->declare(plan));

@@ -8,7 +8,7 @@ namespace myriad {
 
 Result<OverlaidWeights> OverlaidWeights::create(const ModelFiles& files, const std::map<std::size_t, DType>& types) {
   ModelConfig config = files.weights().config();
-  std::map<std::string, Replaced, std::less<>> replaced;
+  std::map<ModelConfig::MatrixKey, Replaced> replaced;
   for (const auto& [place, type] : types) {
     const InputTensor& t = files.tensors()[place];
     const auto has = [&](MatrixRole role) {
@@ -16,8 +16,10 @@ Result<OverlaidWeights> OverlaidWeights::create(const ModelFiles& files, const s
     };
     const bool both = has(MatrixRole::k_b) && has(MatrixRole::v_b);
     // The transposed half has no blocks along its rows; see HfWeights::matrix.
-    for (const auto& use : t.uses) config.dtypes[use] = both && use.matrix == MatrixRole::k_b ? DType::f32 : type;
-    replaced[t.name] = {&t, type, both};
+    for (const auto& use : t.uses) {
+      config.dtypes[use] = both && use.matrix == MatrixRole::k_b ? DType::f32 : type;
+      replaced[use] = {&t, type, both};
+    }
   }
   MYRIAD_TRY(Graph graph, Graph::build(config));
   OverlaidWeights weights(files, std::move(graph));
@@ -27,7 +29,7 @@ Result<OverlaidWeights> OverlaidWeights::create(const ModelFiles& files, const s
 
 Result<WeightMatrix> OverlaidWeights::matrix(OpRef op, MatrixRole role) const {
   MYRIAD_TRY(WeightMatrix original, files_->weights().matrix(op, role));
-  const auto found = replaced_.find(original.name());
+  const auto found = replaced_.find({op.layer, op.role, role});
   if (found == replaced_.end()) return original;
   const Replaced& r = found->second;
   if (!r.both_halves) return quantized_on_read(original, r.type);

@@ -9,8 +9,8 @@ namespace myriad {
 
 class OverlaidWeights final : public ModelWeights {
  public:
-  // `types`: of these tensors (by their place in files.tensors()), in whose type their rows are whole blocks. `files`
-  // must outlive this object and what it gives.
+  // `types`: of these tensors (by their place in files.tensors()), in whose type their rows are whole blocks; of a
+  // layer's experts, all or none. `files` must outlive this object and what it gives.
   static Result<OverlaidWeights> create(const ModelFiles& files, const std::map<std::size_t, DType>& types);
 
   [[nodiscard]] Result<WeightMatrix> matrix(OpRef op, MatrixRole role) const override;
@@ -33,7 +33,7 @@ class OverlaidWeights final : public ModelWeights {
   OverlaidWeights(const ModelFiles& files, Graph graph) : ModelWeights(std::move(graph)), files_(&files) {}
 
   const ModelFiles* files_;
-  std::map<std::string, Replaced, std::less<>> replaced_;  // by name
+  std::map<ModelConfig::MatrixKey, Replaced> replaced_;
 };
 
 }  // namespace myriad

@@ -7,14 +7,6 @@
 namespace myriad {
 namespace {
 
-std::string layer_name(OpRef op, std::string_view rest) {
-  return fmt::format("model.layers.{}.{}", op.layer, rest);
-}
-
-std::string attention(OpRef op, std::string_view rest) {
-  return layer_name(op, fmt::format("self_attn.{}", rest));
-}
-
 // Rows of the pair of tensors that hold MXFP4, as blocks: within a block of 32 the file pairs columns (2j, 2j + 1), the
 // block (j, j + 16).
 Status read_mxfp4_blocks(const MatrixSource& source, std::size_t first, std::size_t n, std::span<std::byte> out) {
@@ -41,84 +33,19 @@ Result<HfWeights> HfWeights::open(const std::filesystem::path& directory) {
   return weights;
 }
 
-// Below `mlp` or, as Kimi and Mixtral have it, `block_sparse_moe`.
-std::string HfWeights::ffn(OpRef op, std::string_view rest) const {
-  if (config().is_moe(op.layer)) {
-    const std::string sparse = layer_name(op, "block_sparse_moe.");
-    if (checkpoint_.find_matrix(sparse + "gate")) return sparse + std::string(rest);
+HfNaming HfWeights::naming(OpRef op) const {
+  HfNaming naming;
+  naming.sparse_moe = checkpoint_.find_matrix(hf_matrix_name(config(), {op.layer, OpRole::router, 0}, MatrixRole::weight, naming)).has_value();
+  if (op.role == OpRole::expert) {
+    naming.long_expert_names = true;
+    naming.long_expert_names =
+        checkpoint_.find_matrix(hf_matrix_name(config(), op, MatrixRole::down, naming)).has_value();
   }
-  return layer_name(op, fmt::format("mlp.{}", rest));
-}
-
-std::string HfWeights::expert(OpRef op, MatrixRole role) const {
-  const std::string stem = ffn(op, fmt::format("experts.{}.", op.index));
-  const bool long_names = checkpoint_.find_matrix(stem + "down_proj").has_value();
-  switch (role) {
-    case MatrixRole::gate:
-      return stem + (long_names ? "gate_proj" : "w1");
-    case MatrixRole::up:
-      return stem + (long_names ? "up_proj" : "w3");
-    default:
-      return stem + (long_names ? "down_proj" : "w2");
-  }
+  return naming;
 }
 
 std::string HfWeights::tensor(OpRef op, MatrixRole role) const {
-  const bool gate = role == MatrixRole::gate;
-  switch (op.role) {
-    case OpRole::embed:
-      return "model.embed_tokens";
-    case OpRole::head:
-      return config().tied_embeddings ? "model.embed_tokens" : "lm_head";
-    case OpRole::attn_q_a:
-      return attention(op, "q_a_proj");
-    case OpRole::attn_kv_a:
-      return attention(op, "kv_a_proj_with_mqa");
-    case OpRole::attn_o:
-      return attention(op, "o_proj");
-    case OpRole::router:
-      return ffn(op, "gate");
-    case OpRole::latent_down:
-      return ffn(op, "routed_expert_down_proj");
-    case OpRole::latent_up:
-      return ffn(op, "routed_expert_up_proj");
-    case OpRole::shared_up:
-      return ffn(op, gate ? "shared_experts.gate_proj" : "shared_experts.up_proj");
-    case OpRole::shared_down:
-      return ffn(op, "shared_experts.down_proj");
-    case OpRole::dense_up:
-      return ffn(op, gate ? "gate_proj" : "up_proj");
-    case OpRole::dense_down:
-      return ffn(op, "down_proj");
-    case OpRole::expert:
-      return expert(op, role);
-    default:
-      break;
-  }
-  switch (role) {
-    case MatrixRole::q:
-      return attention(op, config().attention[op.layer] == AttentionKind::mla && config().mla.q_lora_rank != 0
-                               ? "q_b_proj"
-                               : "q_proj");
-    case MatrixRole::k:
-      return attention(op, "k_proj");
-    case MatrixRole::v:
-      return attention(op, "v_proj");
-    case MatrixRole::f_a:
-      return attention(op, "f_a_proj");
-    case MatrixRole::f_b:
-      return attention(op, "f_b_proj");
-    case MatrixRole::b:
-      return attention(op, "b_proj");
-    case MatrixRole::g:
-      return attention(op, "g_proj");
-    case MatrixRole::g_a:
-      return attention(op, "g_a_proj");
-    case MatrixRole::g_b:
-      return attention(op, "g_b_proj");
-    default:
-      return attention(op, "kv_b_proj");
-  }
+  return hf_matrix_name(config(), op, role, config().is_moe(op.layer) ? naming(op) : HfNaming{});
 }
 
 Result<WeightMatrix> HfWeights::stored(const std::string& name, std::size_t rows, std::size_t cols) const {
@@ -141,29 +68,14 @@ Result<WeightMatrix> HfWeights::matrix(OpRef op, MatrixRole role) const {
 
 Result<std::vector<float>> HfWeights::vector(OpRef op, VectorRole role) const {
   const std::size_t n = size(op, role);
-  const auto whole = [&](const std::string& name) { return checkpoint_.read_vector(name, n); };
+  const std::string name = hf_vector_name(op, role, config().is_moe(op.layer) ? naming(op) : HfNaming{});
   switch (role) {
-    case VectorRole::norm:
-      if (op.role == OpRole::final_lead) return whole("model.norm.weight");
-      return whole(
-          layer_name(op, op.role == OpRole::attn_lead ? "input_layernorm.weight" : "post_attention_layernorm.weight"));
     case VectorRole::res_score: {
-      const std::string stem = op.role == OpRole::final_lead
-                                   ? "model.output_attn_res"
-                                   : layer_name(op, op.role == OpRole::attn_lead ? "self_attention_res" : "mlp_res");
-      MYRIAD_TRY(std::vector<float> norm, whole(stem + "_norm.weight"));
-      MYRIAD_TRY(const std::vector<float> proj, whole(stem + "_proj.weight"));
+      MYRIAD_TRY(std::vector<float> norm, checkpoint_.read_vector(name + "_norm.weight", n));
+      MYRIAD_TRY(const std::vector<float> proj, checkpoint_.read_vector(name + "_proj.weight", n));
       for (std::size_t i = 0; i < n; ++i) norm[i] *= proj[i];
       return norm;
     }
-    case VectorRole::q_a_norm:
-      return whole(attention(op, "q_a_layernorm.weight"));
-    case VectorRole::kv_a_norm:
-      return whole(attention(op, "kv_a_layernorm.weight"));
-    case VectorRole::latent_norm:
-      return whole(ffn(op, "routed_expert_norm.weight"));
-    case VectorRole::router_bias:
-      return whole(ffn(op, "gate.e_score_correction_bias"));
     case VectorRole::conv_q:
       return checkpoint_.read_conv(op.layer, 'q');
     case VectorRole::conv_k:
@@ -172,22 +84,9 @@ Result<std::vector<float>> HfWeights::vector(OpRef op, VectorRole role) const {
       return checkpoint_.read_conv(op.layer, 'v');
     case VectorRole::a_log:
       return checkpoint_.read_a_log(op.layer);
-    case VectorRole::dt_bias:
-      return whole(attention(op, "dt_bias"));
-    case VectorRole::o_norm:
-      return whole(attention(op, "o_norm.weight"));
-    case VectorRole::q_bias:
-      return whole(attention(op, "q_proj.bias"));
-    case VectorRole::k_bias:
-      return whole(attention(op, "k_proj.bias"));
-    case VectorRole::v_bias:
-      return whole(attention(op, "v_proj.bias"));
-    case VectorRole::q_norm:
-      return whole(attention(op, "q_norm.weight"));
-    case VectorRole::k_norm:
-      return whole(attention(op, "k_norm.weight"));
+    default:
+      return checkpoint_.read_vector(name, n);
   }
-  return fail(Code::internal, "reading a vector: unknown role {}", static_cast<int>(role));
 }
 
 Result<std::vector<std::string>> HfWeights::write_tokenizer_files(const std::filesystem::path& directory) const {

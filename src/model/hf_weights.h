@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "model/checkpoint.h"
+#include "model/hf_names.h"
 #include "model/weights.h"
 
 namespace myriad {
@@ -25,8 +26,8 @@ class HfWeights final : public ModelWeights {
 
  private:
   HfWeights(Checkpoint checkpoint, Graph graph) : ModelWeights(std::move(graph)), checkpoint_(std::move(checkpoint)) {}
-  [[nodiscard]] std::string ffn(OpRef op, std::string_view rest) const;
-  [[nodiscard]] std::string expert(OpRef op, MatrixRole role) const;
+  // How this file names what the operator's layer has.
+  [[nodiscard]] HfNaming naming(OpRef op) const;
   [[nodiscard]] std::string tensor(OpRef op, MatrixRole role) const;
   // What the headers say of a matrix; nothing if it is missing, which is said when it is asked for.
   [[nodiscard]] std::optional<DType> stored_type(OpRef op, MatrixRole role) const;

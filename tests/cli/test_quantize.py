@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Quantising: what it costs the trained model, budgets, interrupted runs, memory, refusals."""
+import importlib.util
 import json
 import os
+import random
 import shutil
 import signal
 import struct
@@ -101,12 +103,13 @@ class Demo(Case):
         self.assertLess(demo["with_outlier"][2]["mse"], 1.01 * group["mse"])
 
 
+@unittest.skipUnless(importlib.util.find_spec("numpy"), "numpy is missing, which tools/make_random_k3.py needs")
 class Interrupted(Case):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.model = cls.directory / "large"
-        subprocess.run(["/usr/bin/python3", "-B", str(SOURCE / "tools/make_random_k3.py"), str(cls.model), "--hidden", "1024", "--layers", "2",
+        subprocess.run([sys.executable, "-B", str(SOURCE / "tools/make_random_k3.py"), str(cls.model), "--hidden", "1024", "--layers", "2",
                         "--experts", "4", "--top-k", "2", "--vocab", "16384"], check=True, stdout=subprocess.DEVNULL)
 
     def test_killed_and_continued(self):
@@ -149,6 +152,49 @@ class Interrupted(Case):
         self.assertEqual(done.returncode, 0, done.stderr.decode())
         self.assertLess(int(done.stdout) * 1024, 48 * MIB)
         shutil.rmtree(self.directory / "memory")
+
+
+def write_llama(directory):
+    """A small random model of another family, with tied embeddings: 64 wide, two layers, 128 tokens."""
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16", "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 128, "max_position_embeddings": 64,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2}))
+    shapes = {"model.embed_tokens.weight": (128, 64), "model.norm.weight": (64,)}
+    for layer in (f"model.layers.{i}." for i in range(2)):
+        shapes |= {layer + "input_layernorm.weight": (64,), layer + "post_attention_layernorm.weight": (64,),
+                   layer + "self_attn.q_proj.weight": (64, 64), layer + "self_attn.k_proj.weight": (32, 64),
+                   layer + "self_attn.v_proj.weight": (32, 64), layer + "self_attn.o_proj.weight": (64, 64),
+                   layer + "mlp.gate_proj.weight": (96, 64), layer + "mlp.up_proj.weight": (96, 64), layer + "mlp.down_proj.weight": (64, 96)}
+    draw, header, blobs, at = random.Random(1), {}, [], 0
+    for name, shape in shapes.items():
+        count = shape[0] * (shape[1] if len(shape) == 2 else 1)
+        values = [draw.gauss(0, 0.15) if len(shape) == 2 else 1.0 for _ in range(count)]
+        blob = b"".join(struct.pack("<f", v)[2:] for v in values)  # the upper half of an f32 is a bf16
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + len(blob)]}
+        at += len(blob)
+        blobs.append(blob)
+    text = json.dumps(header).encode()
+    (directory / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+
+
+class OtherFamilies(Case):
+    def test_llama(self):
+        model = self.directory / "llama"
+        write_llama(model)
+        ids = ("--ids", "5,17,90,31,2", "--json")
+        original = json.loads(self.run_ok("logits", model, *ids))["logits"]
+        for name, limit in (("q8_0", 0.03), ("int8-tensor", 0.06), ("i4_zero", 0.4), ("mxfp4", 0.7)):
+            out = self.directory / f"llama-{name}"
+            report = json.loads(self.run_ok("quantize", model, out, "--format", name, "--json"))
+            self.assertEqual(sum("mse" in t for t in report["tensors"]), 15)
+            found = json.loads(self.run_ok("logits", out, *ids))["logits"]
+            pairs = [(a, b) for x, y in zip(original, found) for a, b in zip(x, y)]
+            error = sum((a - b) ** 2 for a, b in pairs) / sum(a * a for a, _ in pairs)
+            self.assertLess(error ** 0.5, limit, name)
+            self.assertEqual(self.run_ok("logits", out, "--ids", "5,17,90", "--digest"),
+                             self.run_ok("logits", out, "--ids", "5,17,90", "--digest", "--interpreter"))
 
 
 class Refusals(Case):
