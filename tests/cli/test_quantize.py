@@ -250,7 +250,25 @@ class Gguf(Case):
             found = json.loads(self.run_ok("perplexity", out, "-f", TEXT, "--window", 64, "--windows", 40))["perplexity"]
             self.assertLess(found, limit * original, name)
         self.assert_fails(3, ["no GGUF file can hold"], "quantize", STORIES, self.directory / "x.gguf", "--format", "int8-channel")
-        self.assert_fails(3, ["ends in .gguf"], "quantize", STORIES, self.directory / "x", "--format", "q8_0")
+
+    def test_a_directory_from_a_file(self):
+        """What changes its layout but not its type keeps every bit; formats that no GGUF file can hold find their place."""
+        for name in ("llama-dense-Q8_0", "llama-moe-Q8_0", "qwen2-dense-Q8_0", "qwen3moe-moe-Q8_0"):
+            model, out = os.path.join(SHARED, f"golden/gguf/{name}.gguf"), self.directory / name
+            self.run_ok("quantize", model, out, "--format", "q8_0")
+            ids = ("--ids", "1,2,3,44,5", "--digest")
+            self.assertEqual(self.run_ok("logits", out, *ids), self.run_ok("logits", model, *ids), name)
+        for name in ("kimi-k3-moe-MXFP4", "deepseek2-moe-Q8_0"):  # MLA, whose keys and values come together
+            model, out = os.path.join(SHARED, f"golden/gguf/{name}.gguf"), self.directory / name
+            self.run_ok("quantize", model, out, "--format", "q8_0")
+            first, second = (json.loads(self.run_ok("logits", m, "--ids", "1,2,3,44,5", "--json"))["logits"] for m in (model, out))
+            pairs = [(a, b) for x, y in zip(first, second) for a, b in zip(x, y)]
+            self.assertLess(sum((a - b) ** 2 for a, b in pairs) / sum(a * a for a, _ in pairs), 0.05 ** 2, name)
+        out = self.directory / "stories"
+        report = json.loads(self.run_ok("quantize", STORIES, out, "--format", "int8-channel", "--json", "--eval", TEXT, "--window", 64,
+                                        "--eval-windows", 40))
+        self.assertLess(report["eval"]["quantized_perplexity"], 1.01 * report["eval"]["original_perplexity"])
+        self.assertTrue(self.run_ok("run", out, "-p", "Once upon a time", "-n", 20).startswith("Once upon a time, there was a little girl"))
 
 
 if __name__ == "__main__":
