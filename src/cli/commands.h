@@ -98,9 +98,9 @@ struct QuantizeOptions {
   std::string budget;               // of format mixed
   std::filesystem::path calibrate;  // likewise
   std::uint32_t calibrate_windows = 4;
-  std::filesystem::path eval;       // a text to compare on, if not empty
-  std::uint32_t eval_windows = 0;   // 0: all full ones
-  std::uint32_t window = 256;       // of both
+  std::filesystem::path eval;      // a text to compare on, if not empty
+  std::uint32_t eval_windows = 0;  // 0: all full ones
+  std::uint32_t window = 256;      // of both
   bool demo = false, json = false;
 };
 int quantize_command(const QuantizeOptions& options);

@@ -50,8 +50,8 @@ class Report {
     std::size_t width = 24;
     for (const Row& r : rows_)
       if (!r.summed_up) width = std::max(width, r.name.size());
-    std::string out = fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15} {:>10} {:>8} {:>10}\n", "tensor", width, "from", "to",
-                                  "bytes before", "after", "MSE", "SQNR dB", "largest");
+    std::string out = fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15} {:>10} {:>8} {:>10}\n", "tensor", width, "from",
+                                  "to", "bytes before", "after", "MSE", "SQNR dB", "largest");
     std::size_t experts = 0;
     std::uint64_t expert_bytes = 0;
     for (const Row& r : rows_) {
@@ -87,8 +87,9 @@ class Report {
     std::string out = "{\"tensors\": [";
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const Row& r = rows_[i];
-      out += fmt::format("{}\n{{\"name\": {}, \"from\": {}, \"to\": {}, \"before\": {}, \"after\": {}", i == 0 ? "" : ",",
-                         json_quoted(r.name), json_quoted(r.from), json_quoted(r.to), r.before, r.after);
+      out +=
+          fmt::format("{}\n{{\"name\": {}, \"from\": {}, \"to\": {}, \"before\": {}, \"after\": {}", i == 0 ? "" : ",",
+                      json_quoted(r.name), json_quoted(r.from), json_quoted(r.to), r.before, r.after);
       if (r.errors != nullptr) out += ", " + errors_json(*r.errors);
       if (!r.note.empty()) out += fmt::format(", \"note\": {}", json_quoted(r.note));
       out += '}';
@@ -143,7 +144,8 @@ Result<std::vector<std::int32_t>> calibration_ids(const QuantizeOptions& options
   MYRIAD_TRY_STATUS(check_ids(ids, model.config().vocab, options.calibrate.string()));
   const std::size_t wanted = std::size_t{options.window} * options.calibrate_windows;
   if (ids.size() < wanted)
-    return fail(Code::invalid_argument, "{} has {} tokens; calibrating takes {}: use a longer text or a smaller --window",
+    return fail(Code::invalid_argument,
+                "{} has {} tokens; calibrating takes {}: use a longer text or a smaller --window",
                 options.calibrate.string(), ids.size(), wanted);
   ids.resize(wanted);
   return ids;
@@ -155,11 +157,10 @@ Result<std::vector<TensorPlan>> plan_mixed(const ModelFiles& files, const Quanti
   if (!budget) return std::unexpected(std::move(budget).error().within("--budget"));
   MYRIAD_TRY(std::vector<std::int32_t> ids, calibration_ids(options, text));
   ProgressLine line("measuring " + options.in.filename().string());
-  return mixed_plan(files, *budget, options.out, std::move(ids),
-                    {options.engine.profile, options.engine.threads, options.window}, journal, pool,
-                    [&](const MixedProgress& p) {
-                      line.update(p.done, p.all, fmt::format("{} of {}  {}", p.done, p.all, p.what));
-                    });
+  return mixed_plan(
+      files, *budget, options.out, std::move(ids), {options.engine.profile, options.engine.threads, options.window},
+      journal, pool,
+      [&](const MixedProgress& p) { line.update(p.done, p.all, fmt::format("{} of {}  {}", p.done, p.all, p.what)); });
 }
 
 void show(const Comparison& c, bool json) {

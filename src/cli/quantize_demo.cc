@@ -92,9 +92,10 @@ Status quantize_demo(const QuantizeOptions& options) {
     MYRIAD_TRY_STATUS(show(matrix, pool, true, out));
     out += "]}\n";
   } else {
-    constexpr std::string_view kHead = "                               bytes                  MSE   SQNR dB  largest    scales\n";
-    out = fmt::format("A {} × {} matrix of normal(0, {}) numbers in f32: {} bytes ({}).\n\n{}", kRows, kCols, kDeviation,
-                      grouped(kBytes), human({kBytes}), kHead);
+    constexpr std::string_view kHead =
+        "                               bytes                  MSE   SQNR dB  largest    scales\n";
+    out = fmt::format("A {} × {} matrix of normal(0, {}) numbers in f32: {} bytes ({}).\n\n{}", kRows, kCols,
+                      kDeviation, grouped(kBytes), human({kBytes}), kHead);
     MYRIAD_TRY_STATUS(show(matrix, pool, false, out));
     middle = kOutlier;
     out += fmt::format("\nThe same with a single value of {:.1f} in its middle:\n\n{}", kOutlier, kHead);
@@ -102,7 +103,8 @@ Status quantize_demo(const QuantizeOptions& options) {
     out +=
         "\nA step is the largest value of all that share a scale, divided by 127 (INT8) or 8 (INT4), and the squared "
         "error\ngrows with the square of the step. 16 million values hold a larger one than 4,096, and these than 32. "
-        "One value far\nfrom all others widens the step of whoever shares its scale: of the whole matrix, of one row, or "
+        "One value far\nfrom all others widens the step of whoever shares its scale: of the whole matrix, of one row, "
+        "or "
         "of 31 neighbours.\n";
   }
   std::fwrite(out.data(), 1, out.size(), stdout);

@@ -27,7 +27,8 @@ std::vector<std::size_t> hull_of(const std::vector<Choice>& choices) {
   };
   std::vector<std::size_t> hull;
   for (const std::size_t i : order) {
-    if (!hull.empty() && (choices[i].bytes == choices[hull.back()].bytes || choices[i].effect >= choices[hull.back()].effect))
+    if (!hull.empty() &&
+        (choices[i].bytes == choices[hull.back()].bytes || choices[i].effect >= choices[hull.back()].effect))
       continue;
     while (hull.size() > 1 && slope(hull[hull.size() - 2], hull.back()) >= slope(hull.back(), i)) hull.pop_back();
     hull.push_back(i);

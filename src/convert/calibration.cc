@@ -11,9 +11,9 @@
 namespace myriad {
 namespace {
 
-constexpr std::size_t kRows = 256;                                   // of a step, at most
-constexpr std::uint64_t kReplyBytes = std::uint64_t{32} << 20;       // of logits in one reply
-constexpr std::uint64_t kMaxLogitsBytes = std::uint64_t{4} << 30;    // that are kept of the original
+constexpr std::size_t kRows = 256;                                 // of a step, at most
+constexpr std::uint64_t kReplyBytes = std::uint64_t{32} << 20;     // of logits in one reply
+constexpr std::uint64_t kMaxLogitsBytes = std::uint64_t{4} << 30;  // that are kept of the original
 
 }  // namespace
 
@@ -22,8 +22,8 @@ Result<Calibration> Calibration::create(const ModelFiles& files, std::vector<std
   const std::size_t vocabulary = files.weights().config().vocab;
   const std::size_t whole = ids.size() / options.window * options.window;
   if (whole == 0)
-    return fail(Code::invalid_argument, "the calibration text has {} tokens, expected a window of {} at least", ids.size(),
-                options.window);
+    return fail(Code::invalid_argument, "the calibration text has {} tokens, expected a window of {} at least",
+                ids.size(), options.window);
   ids.resize(whole);
   if (whole * vocabulary * sizeof(float) > kMaxLogitsBytes)
     return fail(Code::limit, "calibrating on {} tokens keeps {} logits, more than 4 GiB; take fewer windows", whole,
@@ -40,8 +40,8 @@ Status Calibration::run(const ModelWeights& weights,
                         const std::function<void(std::size_t, std::span<const float>)>& on_row) const {
   const Graph& graph = weights.graph();
   const std::size_t vocabulary = graph.config().vocab;
-  const auto rows = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
-      kReplyBytes / (vocabulary * sizeof(float)), 1, std::min(kRows, options_.window)));
+  const auto rows = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(kReplyBytes / (vocabulary * sizeof(float)), 1, std::min(kRows, options_.window)));
   const Budget budget{.sequences = 1, .context = static_cast<std::uint32_t>(options_.window), .step_rows = rows};
   const std::vector<PartSpec> specs = cut(graph, {});
   MYRIAD_TRY(const std::unique_ptr<LocalPipeline> pipeline,

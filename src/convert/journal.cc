@@ -55,9 +55,9 @@ void Journal::read(std::string_view text, std::string_view key) {
       if (!continued_) return;
     } else if (line.contains("tensor") && line["tensor"].is_string() && is_number(line, "values") &&
                is_number(line, "squared_error") && is_number(line, "squared_signal") && is_number(line, "largest")) {
-      errors_[line["tensor"].get<std::string>()] = {line["values"].get<std::uint64_t>(),
-                                                    line["squared_error"].get<double>(),
-                                                    line["squared_signal"].get<double>(), line["largest"].get<double>()};
+      errors_[line["tensor"].get<std::string>()] = {
+          line["values"].get<std::uint64_t>(), line["squared_error"].get<double>(),
+          line["squared_signal"].get<double>(), line["largest"].get<double>()};
     } else if (line.contains("effect_of") && line["effect_of"].is_string() && is_number(line, "effect")) {
       effects_[line["effect_of"].get<std::string>()] = line["effect"].get<double>();
     }
@@ -76,10 +76,10 @@ Status Journal::append(const std::string& line) {
 
 Status Journal::put_error(const std::string& tensor, const ErrorSums& sums) {
   errors_[tensor] = sums;
-  return append(fmt::format("{{\"tensor\": {}, \"values\": {}, \"squared_error\": {:.17g}, \"squared_signal\": {:.17g}, "
-                            "\"largest\": {:.17g}}}\n",
-                            json_quoted(tensor), sums.values, sums.squared_error, sums.squared_signal,
-                            sums.largest_error));
+  return append(
+      fmt::format("{{\"tensor\": {}, \"values\": {}, \"squared_error\": {:.17g}, \"squared_signal\": {:.17g}, "
+                  "\"largest\": {:.17g}}}\n",
+                  json_quoted(tensor), sums.values, sums.squared_error, sums.squared_signal, sums.largest_error));
 }
 
 Status Journal::put_effect(const std::string& what, double effect) {

@@ -13,8 +13,8 @@
 namespace myriad {
 namespace {
 
-constexpr std::array kCandidates = {DType::mxfp4, DType::iq4_nl, DType::q4_0, DType::q4_k, DType::q5_0,
-                                    DType::q5_k,  DType::q6_k,   DType::q8_0};
+constexpr std::array kCandidates = {DType::mxfp4, DType::iq4_nl, DType::q4_0, DType::q4_k,
+                                    DType::q5_0,  DType::q5_k,   DType::q6_k, DType::q8_0};
 
 struct Option {
   std::optional<DType> type;  // nothing: as it is

@@ -126,7 +126,7 @@ Status ModelFiles::restructure_gguf() {
   for (const Operator& op : weights().graph().operators()) {
     for (const auto& m : op.matrices) {
       if (op.ref.role == OpRole::head && config.tied_embeddings) continue;  // the embedding
-      if (m.role == MatrixRole::v_b) continue;                             // comes with k_b
+      if (m.role == MatrixRole::v_b) continue;                              // comes with k_b
       MYRIAD_TRY(const WeightMatrix matrix, weights().matrix(op.ref, m.role));
       InputTensor in{.name = hf_matrix_name(config, op.ref, m.role, {}), .op = op.ref, .matrix = m.role};
       in.dtype = matrix.dtype();

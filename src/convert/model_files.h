@@ -31,8 +31,8 @@ struct InputTensor {
 
 class ModelFiles {
  public:
-  // A Hugging Face directory or a GGUF file. Reads headers. With `restructure` the tensors of a GGUF file are those that
-  // a directory would have: an expert each, keys and values of MLA in one, under Hugging Face's names. Errors: as
+  // A Hugging Face directory or a GGUF file. Reads headers. With `restructure` the tensors of a GGUF file are those
+  // that a directory would have: an expert each, keys and values of MLA in one, under Hugging Face's names. Errors: as
   // HfWeights::open and GgufWeights::open.
   static Result<ModelFiles> open(const std::filesystem::path& path, bool restructure = false);
 

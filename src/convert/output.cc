@@ -64,8 +64,8 @@ std::optional<DType> main_type(const ModelFiles& files, const std::vector<Tensor
   std::map<DType, std::uint64_t> values;
   for (std::size_t i = 0; i < plan.size(); ++i)
     if (plan[i].type) values[*plan[i].type] += files.tensors()[i].rows * files.tensors()[i].cols;
-  const auto most = std::max_element(values.begin(), values.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most =
+      std::max_element(values.begin(), values.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   return most == values.end() ? std::nullopt : std::optional(most->first);
 }
 
@@ -304,17 +304,17 @@ class DirectoryOutput final : public QuantizedOutput {
   Status write_config() const {
     ModelConfig own = files_.weights().config();
     own.dtypes.clear();  // as the headers say
-    auto config = nlohmann::ordered_json::parse(files_.restructured()
-                                                    ? config_to_json(own)
-                                                    : files_.directory()->checkpoint().config_json());
+    auto config = nlohmann::ordered_json::parse(files_.restructured() ? config_to_json(own)
+                                                                      : files_.directory()->checkpoint().config_json());
     std::map<std::string, std::uint64_t> matrices;
     for (std::size_t i = 0; i < plan_.size(); ++i) {
       const InputTensor& t = files_.tensors()[i];
       if (t.uses.empty()) continue;
       ++matrices[std::string(dtype_name(plan_[i].type.value_or(*t.dtype)))];
     }
-    const nlohmann::ordered_json quantization = {
-        {"quant_method", kOwnQuantMethod}, {"format", "weight_TYPE: U8 [rows, bytes of a row]"}, {"matrices", matrices}};
+    const nlohmann::ordered_json quantization = {{"quant_method", kOwnQuantMethod},
+                                                 {"format", "weight_TYPE: U8 [rows, bytes of a row]"},
+                                                 {"matrices", matrices}};
     config.erase("quantization_config");
     const bool nested = config.contains("text_config") && config["text_config"].is_object();
     (nested ? config["text_config"] : config)["quantization_config"] = quantization;
@@ -352,9 +352,10 @@ Result<std::unique_ptr<QuantizedOutput>> QuantizedOutput::create(const ModelFile
                                                                  const fs::path& path) {
   const bool to_file = path.extension() == ".gguf";
   if (to_file == (files.gguf() == nullptr || files.restructured()))
-    return fail(Code::unsupported,
-                "writing {} from {}: a GGUF file is made from a GGUF file only; name a directory, which holds every format",
-                path.string(), files.weights().path().string());
+    return fail(
+        Code::unsupported,
+        "writing {} from {}: a GGUF file is made from a GGUF file only; name a directory, which holds every format",
+        path.string(), files.weights().path().string());
   if (!to_file) {
     auto out = std::make_unique<DirectoryOutput>(files, plan, path);
     MYRIAD_TRY_STATUS(out->declare());

@@ -77,9 +77,9 @@ TensorPlan plan_tensor(const InputTensor& tensor, DType wanted, bool one_scale) 
   if (!type) return {.note = fmt::format("rows of {} values are no whole blocks", tensor.cols)};
   if (tensor.rows * row_bytes(*type, tensor.cols) >= tensor.bytes) return {.note = "kept: no larger"};
   return {*type, one_scale,
-          *type == wanted ? std::string()
-                          : fmt::format("rows of {} values are no whole blocks of {}", tensor.cols,
-                                        dtype_name(wanted))};
+          *type == wanted
+              ? std::string()
+              : fmt::format("rows of {} values are no whole blocks of {}", tensor.cols, dtype_name(wanted))};
 }
 
 bool is_end(const InputTensor& tensor) {

@@ -15,8 +15,8 @@ struct QuantFormat {
   std::string_view name;
   DType type = DType::q8_0;
   bool one_scale = false;  // i8_row with one scale for all rows
-  // Of embedding and head, where not the same: what one token reads, and what every logit comes from, costs most in four
-  // bits.
+  // Of embedding and head, where not the same: what one token reads, and what every logit comes from, costs most in
+  // four bits.
   DType ends = DType::q8_0;
   std::string_view about;  // for people
 };

@@ -30,7 +30,8 @@ Status quantize_piece(DType type, std::size_t cols, std::size_t first_row, std::
   pool.parallel(n, std::max<std::size_t>(1, kGrainValues / cols), [&](std::size_t begin, std::size_t end) {
     for (std::size_t r = begin; r < end; ++r) {
       const auto to = std::span(piece.rows).subspan(r * bytes, bytes);
-      Status status = quantize_rows(type, std::span(piece.values).subspan(r * cols, cols), cols, to, first_row + r, scale);
+      Status status =
+          quantize_rows(type, std::span(piece.values).subspan(r * cols, cols), cols, to, first_row + r, scale);
       if (!status) {
         const std::lock_guard lock(mutex);
         if (r < error_row) error = std::move(status).error();

@@ -120,7 +120,8 @@ TEST_F(QuantizeModelTest, AQuantisedDirectoryIsAnInput) {
   ASSERT_TRUE(run(kModel, directory_ / "eight", *find_quant_format("q8_0")));
   ASSERT_TRUE(run(directory_ / "eight", directory_ / "four", *find_quant_format("q4_0")));
   ASSERT_TRUE(run(directory_ / "four", directory_ / "again", *find_quant_format("q8_0")));
-  const ModelFiles four = ModelFiles::open(directory_ / "four").value(), again = ModelFiles::open(directory_ / "again").value();
+  const ModelFiles four = ModelFiles::open(directory_ / "four").value(),
+                   again = ModelFiles::open(directory_ / "again").value();
   std::size_t fours = 0;
   for (std::size_t i = 0; i < four.tensors().size(); ++i) {
     fours += four.tensors()[i].dtype == DType::q4_0 ? 1 : 0;
@@ -207,7 +208,8 @@ TEST_F(QuantizeModelTest, EffectsGrowAsBitsShrink) {
   std::vector<std::int32_t> ids;
   for (int i = 0; i < 40; ++i) ids.push_back(i * 37 % static_cast<int>(files.weights().config().vocab));
   EXPECT_EQ(Calibration::create(files, {1, 2, 3}, {.window = 16}).error().code, Code::invalid_argument);
-  const Calibration calibration = Calibration::create(files, ids, {.profile = Profile::exact, .threads = 1, .window = 16}).value();
+  const Calibration calibration =
+      Calibration::create(files, ids, {.profile = Profile::exact, .threads = 1, .window = 16}).value();
   EXPECT_EQ(calibration.effect({}).value(), 0);
   // Of the head alone: what other matrices change, a model of random weights makes anything of.
   const auto head = std::find_if(files.tensors().begin(), files.tensors().end(),
@@ -215,8 +217,7 @@ TEST_F(QuantizeModelTest, EffectsGrowAsBitsShrink) {
   ASSERT_NE(head, files.tensors().end());
   double last = 1e-12;
   for (const DType t : {DType::q8_0, DType::q5_0, DType::mxfp4}) {
-    const double effect =
-        calibration.effect({{static_cast<std::size_t>(head - files.tensors().begin()), t}}).value();
+    const double effect = calibration.effect({{static_cast<std::size_t>(head - files.tensors().begin()), t}}).value();
     EXPECT_GT(effect, 2 * last) << dtype_name(t);
     last = effect;
   }
@@ -227,14 +228,17 @@ TEST_F(QuantizeModelTest, MixedMeetsItsBudgetAndRemembers) {
   std::vector<std::int32_t> ids;
   for (int i = 0; i < 32; ++i) ids.push_back(i * 37 % static_cast<int>(files.weights().config().vocab));
   const CalibrationOptions options{.threads = 2, .window = 32};
-  const auto smallest = QuantizedOutput::create(files, uniform_plan(files, *find_quant_format("mxfp4")), directory_ / "x");
-  const auto largest = QuantizedOutput::create(files, uniform_plan(files, *find_quant_format("q8_0")), directory_ / "x");
+  const auto smallest =
+      QuantizedOutput::create(files, uniform_plan(files, *find_quant_format("mxfp4")), directory_ / "x");
+  const auto largest =
+      QuantizedOutput::create(files, uniform_plan(files, *find_quant_format("q8_0")), directory_ / "x");
   const std::uint64_t budget = ((*smallest)->bytes() + (*largest)->bytes()) / 2;
   Journal journal = Journal::open(directory_ / "out", "key").value();
   std::vector<TensorPlan> first;
   for (int run = 0; run < 2; ++run) {
     const std::size_t measured = journal.effects().size();
-    const auto plan = mixed_plan(files, {.bytes = budget}, directory_ / "out", ids, options, journal, pool_, [](auto&) {});
+    const auto plan =
+        mixed_plan(files, {.bytes = budget}, directory_ / "out", ids, options, journal, pool_, [](auto&) {});
     ASSERT_TRUE(plan) << plan.error().message;
     const std::uint64_t bytes = (*QuantizedOutput::create(files, *plan, directory_ / "out"))->bytes();
     EXPECT_LE(bytes, budget);
@@ -246,7 +250,8 @@ TEST_F(QuantizeModelTest, MixedMeetsItsBudgetAndRemembers) {
     }
     for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(first[i].type, (*plan)[i].type);
   }
-  const auto too_small = mixed_plan(files, {.bytes = 1000}, directory_ / "out", ids, options, journal, pool_, [](auto&) {});
+  const auto too_small =
+      mixed_plan(files, {.bytes = 1000}, directory_ / "out", ids, options, journal, pool_, [](auto&) {});
   ASSERT_FALSE(too_small);
   EXPECT_EQ(too_small.error().code, Code::invalid_argument);
 }

@@ -143,7 +143,7 @@ std::optional<Checkpoint::StoredMatrix> Checkpoint::find_matrix(std::string_view
   // Its tensors stand together in the order of names.
   const std::string begin = stem + ".weight_";
   for (auto it = std::lower_bound(tensors_.begin(), tensors_.end(), begin,
-                                  [](const TensorInfo& t, std::string_view n) { return t.name < n; });
+                                  [](const TensorInfo&t, std::string_view n) { return t.name < n; });
        it != tensors_.end() && it->name.starts_with(begin); ++it)
     if (const auto type = type_of_suffix(it->name); type && *type != DType::mxfp4) return StoredMatrix{*type, &*it};
   return std::nullopt;

@@ -45,7 +45,8 @@ class ShardFiles;  // the open files behind a checkpoint (internal)
 // A matrix `X` may be stored as
 //   X.weight                             BF16, F16 or F32 [rows, cols]
 //   X.weight_packed and X.weight_scale   MXFP4: U8 [rows, cols/2], U8 or F8_E8M0 [rows, cols/32]
-//   X.weight_TYPE                        U8 [rows, row_bytes(TYPE, cols)]: rows of a quantised type as quant/formats.h has
+//   X.weight_TYPE                        U8 [rows, row_bytes(TYPE, cols)]: rows of a quantised type as quant/formats.h
+//   has
 //                                        them, TYPE being its name (q4_0, i8_row, …); what `myriad quantize` writes
 inline constexpr std::string_view kPackedSuffix = ".weight_packed", kScaleSuffix = ".weight_scale";
 // ".weight_q4_0"

@@ -68,9 +68,8 @@ std::string hf_matrix_name(const ModelConfig& config, OpRef op, MatrixRole role,
   }
   switch (role) {
     case MatrixRole::q:
-      return attention(op, config.attention[op.layer] == AttentionKind::mla && config.mla.q_lora_rank != 0
-                               ? "q_b_proj"
-                               : "q_proj");
+      return attention(
+          op, config.attention[op.layer] == AttentionKind::mla && config.mla.q_lora_rank != 0 ? "q_b_proj" : "q_proj");
     case MatrixRole::k:
       return attention(op, "k_proj");
     case MatrixRole::v:

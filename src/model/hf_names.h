@@ -9,8 +9,8 @@ namespace myriad {
 
 // Where families differ in more than their operators.
 struct HfNaming {
-  bool sparse_moe = true;           // MoE layers below `block_sparse_moe` (Kimi, Mixtral), else below `mlp`
-  bool long_expert_names = false;   // gate_proj, up_proj, down_proj instead of w1, w3, w2
+  bool sparse_moe = true;          // MoE layers below `block_sparse_moe` (Kimi, Mixtral), else below `mlp`
+  bool long_expert_names = false;  // gate_proj, up_proj, down_proj instead of w1, w3, w2
 };
 
 // Without ".weight"; of both halves of kv_b the name of the whole.

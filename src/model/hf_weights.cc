@@ -35,7 +35,9 @@ Result<HfWeights> HfWeights::open(const std::filesystem::path& directory) {
 
 HfNaming HfWeights::naming(OpRef op) const {
   HfNaming naming;
-  naming.sparse_moe = checkpoint_.find_matrix(hf_matrix_name(config(), {op.layer, OpRole::router, 0}, MatrixRole::weight, naming)).has_value();
+  naming.sparse_moe =
+      checkpoint_.find_matrix(hf_matrix_name(config(), {op.layer, OpRole::router, 0}, MatrixRole::weight, naming))
+          .has_value();
   if (op.role == OpRole::expert) {
     naming.long_expert_names = true;
     naming.long_expert_names =

@@ -139,7 +139,8 @@ Result<std::size_t> SafetensorsWriter::begin() {
     if (found != wanted) break;
     // Data is written front to back: what lies before the file's end is there.
     const std::uint64_t data = there.size - wanted.size();
-    while (next_ < tensors_.size() && tensors_[next_].shard == s && tensors_[next_].offset + tensors_[next_].bytes <= data)
+    while (next_ < tensors_.size() && tensors_[next_].shard == s &&
+           tensors_[next_].offset + tensors_[next_].bytes <= data)
       ++next_;
     if (next_ < tensors_.size() && tensors_[next_].shard == s) break;
   }

@@ -1,5 +1,5 @@
-// Writes the weights of a model in the Hugging Face layout: safetensors files of bounded size and their index, tensor by
-// tensor, never holding more than the headers and a caller's piece.
+// Writes the weights of a model in the Hugging Face layout: safetensors files of bounded size and their index, tensor
+// by tensor, never holding more than the headers and a caller's piece.
 //
 //   SafetensorsWriter out(directory, {});
 //   out.declare("lm_head.weight", StorageType::bf16, shape);  …

@@ -35,12 +35,11 @@ class SafetensorsWriterTest : public ::testing::Test {
     const std::string all = bytes_of(path);
     const auto length = safetensors_header_length(std::as_bytes(std::span(all)), all.size(), "written");
     EXPECT_TRUE(length);
-    const auto entries =
-        parse_safetensors_header(std::as_bytes(std::span(all)).subspan(8, *length), all.size() - 8 - *length, "written");
+    const auto entries = parse_safetensors_header(std::as_bytes(std::span(all)).subspan(8, *length),
+                                                  all.size() - 8 - *length, "written");
     EXPECT_TRUE(entries) << (entries ? "" : entries.error().message);
     std::map<std::string, std::pair<TensorEntry, std::string>> out;
-    for (const TensorEntry& e : *entries)
-      out[e.name] = {e, all.substr(8 + *length + e.begin, e.end - e.begin)};
+    for (const TensorEntry& e : *entries) out[e.name] = {e, all.substr(8 + *length + e.begin, e.end - e.begin)};
     return out;
   }
   static std::vector<std::byte> pattern(std::size_t n, unsigned seed) {

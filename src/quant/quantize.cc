@@ -108,10 +108,10 @@ void scale_codes(const float* x, float d, int low, int high, int* q) {
     q[i] = static_cast<int>(std::clamp(nearest(std::clamp(x[i] * to_code, lo - 1, hi + 1)), lo, hi));
 }
 
-constexpr Grid kGrid4{5.5F, 0.5F, 8, true};        // codes -8 … 7: divisors 5.5 to 9
-constexpr Grid kGrid5{13.0F, 1.0F, 5, true};       // -16 … 15: 13 to 17
-constexpr Grid kGrid6{29.0F, 1.0F, 5, true};       // -32 … 31: 29 to 33
-constexpr Grid kGrid8{125.0F, 0.5F, 6, false};     // -127 … 127: 125 to 127.5
+constexpr Grid kGrid4{5.5F, 0.5F, 8, true};     // codes -8 … 7: divisors 5.5 to 9
+constexpr Grid kGrid5{13.0F, 1.0F, 5, true};    // -16 … 15: 13 to 17
+constexpr Grid kGrid6{29.0F, 1.0F, 5, true};    // -32 … 31: 29 to 33
+constexpr Grid kGrid8{125.0F, 0.5F, 6, false};  // -127 … 127: 125 to 127.5
 
 // ---- the layouts
 
@@ -230,7 +230,8 @@ void write_iq4_nl(const float* x, std::byte* out) {
     const float to_code = inverse(d);
     Sums s;
     for (std::size_t i = 0; i < 32; ++i) {
-      const auto q = static_cast<float>(kIq4Values[static_cast<std::size_t>(nearest_index(kMidpoints, x[i] * to_code))]);
+      const auto q =
+          static_cast<float>(kIq4Values[static_cast<std::size_t>(nearest_index(kMidpoints, x[i] * to_code))]);
       const float e = x[i] - d * q;
       s.error += e * e;
       s.qq += q * q;
@@ -473,7 +474,8 @@ void write_k_with_minima(const float* x, std::byte* out, bool five) {
   put_six_bit_pairs(out + 4, b);
   int q[256];
   for (std::size_t g = 0; g < 8; ++g)
-    affine_codes(x + 32 * g, b.d * static_cast<float>(b.s[g]), -(b.dmin * static_cast<float>(b.t[g])), high, q + 32 * g);
+    affine_codes(x + 32 * g, b.d * static_cast<float>(b.s[g]), -(b.dmin * static_cast<float>(b.t[g])), high,
+                 q + 32 * g);
   std::byte* nibbles = out + (five ? 48 : 16);
   for (std::size_t j = 0; j < 4; ++j)
     for (std::size_t i = 0; i < 32; ++i)

@@ -67,9 +67,9 @@ TEST(Quantize, WhatATypeLosesOfANormalMatrix) {
   const struct {
     DType type;
     double least_db;
-  } kCases[] = {{DType::mxfp4, 18.8},  {DType::q8_0, 46.0},  {DType::q4_0, 21.6}, {DType::q4_1, 23.0},
-                {DType::q5_0, 27.8},   {DType::q5_1, 29.0},  {DType::q4_k, 22.7}, {DType::q5_k, 28.8},
-                {DType::q6_k, 35.3},   {DType::iq4_nl, 22.4}, {DType::i8_row, 42.5}, {DType::i4_zero, 22.0}};
+  } kCases[] = {{DType::mxfp4, 18.8}, {DType::q8_0, 46.0},   {DType::q4_0, 21.6},   {DType::q4_1, 23.0},
+                {DType::q5_0, 27.8},  {DType::q5_1, 29.0},   {DType::q4_k, 22.7},   {DType::q5_k, 28.8},
+                {DType::q6_k, 35.3},  {DType::iq4_nl, 22.4}, {DType::i8_row, 42.5}, {DType::i4_zero, 22.0}};
   const auto x = bell(64 * 1024, 0.02F, 7);
   for (const auto& c : kCases) {
     const ErrorSums e = errors(c.type, x, 1024);
@@ -94,29 +94,31 @@ TEST(Quantize, RowsThatATypeHoldsComeBack) {
   for (const DType t : kAll) {
     CounterRandom random(static_cast<std::uint64_t>(t) + 100);
     std::vector<float> x(kRow);
-    const int low = t == DType::q4_0    ? -8
-                    : t == DType::q5_0  ? -16
-                    : t == DType::q6_k  ? -32
-                    : t == DType::q8_0  ? -127
+    const int low = t == DType::q4_0     ? -8
+                    : t == DType::q5_0   ? -16
+                    : t == DType::q6_k   ? -32
+                    : t == DType::q8_0   ? -127
                     : t == DType::i8_row ? -127
-                                        : 0;
-    const int high = t == DType::q4_0   ? 7
-                     : t == DType::q5_0 ? 15
-                     : t == DType::q5_1 || t == DType::q5_k ? 31
-                     : t == DType::q6_k ? 31
+                                         : 0;
+    const int high = t == DType::q4_0                         ? 7
+                     : t == DType::q5_0                       ? 15
+                     : t == DType::q5_1 || t == DType::q5_k   ? 31
+                     : t == DType::q6_k                       ? 31
                      : t == DType::q8_0 || t == DType::i8_row ? 127
-                                        : 15;
+                                                              : 15;
     const std::size_t group = scale_group(t);
     for (std::size_t g = 0; g < kRow; g += group) {
       // every scale a power of two, so that products and sums are exact; super-blocks have the widest in each
       const float d = t == DType::i8_row ? 0.5F : std::ldexp(1.0F, -static_cast<int>(random.below(3)));
-      const float minimum = t == DType::q4_1 || t == DType::q5_1 ? -d * 5
-                            : t == DType::i4_zero               ? -d * 6
-                                                                : 0;
+      const float minimum = t == DType::q4_1 || t == DType::q5_1 ? -d * 5 : t == DType::i4_zero ? -d * 6 : 0;
       for (std::size_t i = 0; i < group; ++i) {
-        const int q = i == 0 ? low : i == 1 ? high : low + static_cast<int>(random.below(static_cast<std::uint64_t>(high - low + 1)));
+        const int q = i == 0   ? low
+                      : i == 1 ? high
+                               : low + static_cast<int>(random.below(static_cast<std::uint64_t>(high - low + 1)));
         x[g + i] = t == DType::mxfp4    ? d * kE2M1[i < 2 ? 7 : static_cast<std::size_t>(random.below(16))]
-                   : t == DType::iq4_nl ? d * static_cast<float>(kIq4Values[i == 0 ? 0 : i == 1 ? 15 : static_cast<std::size_t>(q)])
+                   : t == DType::iq4_nl ? d * static_cast<float>(kIq4Values[i == 0   ? 0
+                                                                            : i == 1 ? 15
+                                                                                     : static_cast<std::size_t>(q)])
                                         : d * static_cast<float>(q) + minimum;
       }
     }
@@ -124,10 +126,12 @@ TEST(Quantize, RowsThatATypeHoldsComeBack) {
       // scales of 6 or 8 bits on a shared one: the largest must be 63 or 127 of them
       const float widest = t == DType::q6_k ? 127 : 63;
       for (std::size_t g = 0; g < kRow; g += group) {
-        const float s = g % 256 == 0 ? widest : 1 + static_cast<float>(random.below(static_cast<std::uint64_t>(widest)));
+        const float s =
+            g % 256 == 0 ? widest : 1 + static_cast<float>(random.below(static_cast<std::uint64_t>(widest)));
         float most = 0;
         for (std::size_t i = g; i < g + group; ++i) most = std::max(most, std::abs(x[i]));
-        for (std::size_t i = g; i < g + group; ++i) x[i] = std::round(x[i] / most * static_cast<float>(-low > high ? -low : high)) * s * 0.25F;
+        for (std::size_t i = g; i < g + group; ++i)
+          x[i] = std::round(x[i] / most * static_cast<float>(-low > high ? -low : high)) * s * 0.25F;
       }
     }
     const auto back = restored(t, quantized(t, x, kRow), 1, kRow);
