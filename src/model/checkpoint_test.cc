@@ -14,6 +14,7 @@
 
 #include "base/bytes.h"
 #include "model/shard_files.h"
+#include "quant/blocks.h"
 
 namespace myriad {
 namespace {
@@ -157,6 +158,65 @@ TEST(Checkpoint, EveryTensorReadsAsStored) {
       EXPECT_FALSE(checkpoint.read(t, 1, bytes));
       EXPECT_FALSE(checkpoint.read(t, ~std::uint64_t{0}, bytes));
     }
+  }
+}
+
+TEST(Checkpoint, QuantisedMatrices) {
+  EXPECT_EQ(type_of_suffix("a.weight_q4_0"), DType::q4_0);
+  EXPECT_EQ(type_of_suffix("a.weight_i8_row"), DType::i8_row);
+  for (const char* name : {"a.weight", "a.weight_packed", "a.weight_scale", "a.weight_bf16", "a.weight_", "q4_0", ""})
+    EXPECT_FALSE(type_of_suffix(name)) << name;
+
+  const std::string stem = "model.layers.0.mlp.up_proj";  // [96, 64]
+  const auto with = [&](const std::string& suffix, Stored stored) {
+    Fixture f;
+    f.tensors.erase("language_model." + stem + ".weight");
+    f.tensors["language_model." + stem + suffix] = std::move(stored);
+    return f;
+  };
+  const auto zeros = [](std::size_t n) { return std::string(n, '\0'); };
+  {
+    std::string bytes = zeros(96 * 36);
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i % 61);  // finite scales
+    const Directory dir;
+    with(".weight_q4_0", {"U8", {96, 36}, bytes}).write(dir);
+    const auto checkpoint = Checkpoint::open(dir.path());
+    ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+    EXPECT_TRUE(checkpoint->verify_complete());
+    const MatrixSource m = checkpoint->matrix(stem, 96, 64).value();
+    EXPECT_EQ(m.dtype(), DType::q4_0);
+    EXPECT_EQ(m.stored_bytes(), bytes.size());
+    std::vector<std::byte> rows(2 * 36);
+    ASSERT_TRUE(m.read_rows(94, 96, rows));
+    EXPECT_EQ(std::memcmp(rows.data(), bytes.data() + 94 * 36, rows.size()), 0);
+    std::vector<float> widened(2 * 64), expected(2 * 64);
+    ASSERT_TRUE(m.read_rows_widened(94, 96, widened));
+    for (std::size_t r = 0; r < 2; ++r) dequantize(DType::q4_0, rows.data() + r * 36, 64, expected.data() + r * 64);
+    EXPECT_EQ(widened, expected);
+    EXPECT_FALSE(m.read_rows(95, 97, rows));
+  }
+  const struct {
+    std::string suffix;
+    Stored stored;
+    Code code;
+    std::initializer_list<std::string> words;
+  } kBad[] = {
+      {".weight_q4_0", {"U8", {96, 35}, zeros(96 * 35)}, Code::corrupt, {stem + ".weight_q4_0", "[96, 35]", "[96, 36]"}},
+      {".weight_q4_0", {"U8", {95, 36}, zeros(95 * 36)}, Code::corrupt, {"[95, 36]", "[96, 36]"}},
+      {".weight_q4_0", {"I8", {96, 36}, zeros(96 * 36)}, Code::unsupported, {stem + ".weight_q4_0", "I8", "U8"}},
+      {".weight_q6_k", {"U8", {96, 36}, zeros(96 * 36)}, Code::corrupt, {"q6_k", "64", "256"}},
+      {".weight_q9_9", {"U8", {96, 36}, zeros(96 * 36)}, Code::not_found, {stem + ".weight"}},
+      {".weight_mxfp4", {"U8", {96, 34}, zeros(96 * 34)}, Code::not_found, {stem + ".weight"}},
+  };
+  for (const auto& bad : kBad) {
+    const Directory dir;
+    with(bad.suffix, bad.stored).write(dir);
+    const auto checkpoint = Checkpoint::open(dir.path());
+    ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+    const auto matrix = checkpoint->matrix(stem, 96, 64);
+    ASSERT_FALSE(matrix) << bad.suffix;
+    expect_error(matrix.error(), bad.code, bad.words);
+    EXPECT_FALSE(checkpoint->verify_complete());
   }
 }
 

@@ -237,6 +237,20 @@ class Refusals(Case):
         self.assert_fails(2, [name.removeprefix("language_model.").removesuffix(".weight"), "row 0 column 0", "inf"],
                           "quantize", model, self.directory / "out", "--format", "int8-channel")
 
+    def test_damaged_scales(self):
+        """Of a quantised directory, when it is run."""
+        out = self.directory / "scales"
+        self.run_ok("quantize", RANDOM_K3, out, "--format", "q4_0")
+        shard = out / "model.safetensors"
+        data = bytearray(shard.read_bytes())
+        length = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8:8 + length])
+        name = next(n for n in header if n.endswith("o_proj.weight_q4_0"))
+        begin = 8 + length + header[name]["data_offsets"][0]
+        data[begin:begin + 2] = b"\x00\x7e"  # NaN
+        shard.write_bytes(data)
+        self.assert_fails(3, [name.removeprefix("language_model.").removesuffix(".weight_q4_0")], "logits", out, "--ids", "1,2")
+
 
 @unittest.skipUnless(os.path.exists(STORIES), "MYRIAD_TEST_DATA does not name the folder with the shared test data")
 class Gguf(Case):
