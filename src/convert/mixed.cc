@@ -99,6 +99,31 @@ std::vector<TensorPlan> plan_of(const ModelFiles& files, const std::vector<Group
   return plan;
 }
 
+// The bytes that the budget allows.
+std::uint64_t limit_of(const ModelFiles& files, const SizeBudget& budget) {
+  if (budget.bits_per_weight == 0) return budget.bytes;
+  std::uint64_t others = 0, weights = 0;
+  for (const InputTensor& t : files.tensors()) {
+    if (t.uses.empty())
+      others += t.bytes;
+    else
+      weights += std::uint64_t{t.rows} * t.cols;
+  }
+  return others + static_cast<std::uint64_t>(budget.bits_per_weight * static_cast<double>(weights) / 8);
+}
+
+// What the budget counts: the files, or the tensors alone.
+Result<std::uint64_t> size_of(const ModelFiles& files, const std::vector<TensorPlan>& plan, const SizeBudget& budget,
+                              const std::filesystem::path& out) {
+  if (budget.bits_per_weight == 0) {
+    MYRIAD_TRY(const std::unique_ptr<QuantizedOutput> draft, QuantizedOutput::create(files, plan, out));
+    return draft->bytes();
+  }
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < plan.size(); ++i) sum += planned_bytes(files.tensors()[i], plan[i]);
+  return sum;
+}
+
 }  // namespace
 
 Result<SizeBudget> parse_size_budget(std::string_view text) {
@@ -131,6 +156,20 @@ Result<std::vector<TensorPlan>> mixed_plan(const ModelFiles& files, const SizeBu
     ++at.done;
   }
 
+  const std::uint64_t limit = limit_of(files, budget);
+  {  // Before anything is measured.
+    std::vector<std::size_t> smallest;
+    for (const Group& g : groups)
+      smallest.push_back(static_cast<std::size_t>(
+          std::min_element(g.options.begin(), g.options.end(),
+                           [](const Option& x, const Option& y) { return x.bytes < y.bytes; }) -
+          g.options.begin()));
+    MYRIAD_TRY(const std::uint64_t least, size_of(files, plan_of(files, groups, smallest), budget, out));
+    if (least > limit)
+      return fail(Code::invalid_argument, "a budget of {} bytes is too small: {} is the least that this model takes",
+                  grouped(limit), grouped(least));
+  }
+
   at = {.what = "the original"};
   for (const Group& g : groups) at.all += g.options.size() - 1;
   progress(at);
@@ -159,44 +198,20 @@ Result<std::vector<TensorPlan>> mixed_plan(const ModelFiles& files, const SizeBu
   progress(at);
 
   std::vector<std::vector<Choice>> choices;
-  std::uint64_t weights = 0;
   for (const Group& g : groups) {
     choices.emplace_back();
     for (const Option& o : g.options) choices.back().push_back({o.bytes, o.effect});
   }
-  for (const InputTensor& t : files.tensors())
-    if (!t.uses.empty()) weights += std::uint64_t{t.rows} * t.cols;
-  std::uint64_t limit = budget.bytes;
-  if (budget.bits_per_weight != 0) {
-    std::uint64_t others = 0;
-    for (const InputTensor& t : files.tensors())
-      if (t.uses.empty()) others += t.bytes;
-    limit = others + static_cast<std::uint64_t>(budget.bits_per_weight * static_cast<double>(weights) / 8);
-  }
   // Headers and padding depend a little on the types: the room for matrices is what the last choice left for them.
   std::uint64_t around = 0;
-  for (int round = 0; round < 8; ++round) {
-    auto chosen = choose_within(choices, limit > around ? limit - around : 0);
-    if (!chosen) {
-      if (chosen.error().code != Code::does_not_fit) return std::unexpected(std::move(chosen).error());
-      std::uint64_t least = around;
-      for (const auto& group : choices)
-        least += std::min_element(group.begin(), group.end(), [](const Choice& a, const Choice& b) {
-                   return a.bytes < b.bytes;
-                 })->bytes;
-      return fail(Code::invalid_argument, "a budget of {} bytes is too small: {} is the least that this model takes",
-                  grouped(limit), grouped(least));
-    }
-    std::vector<TensorPlan> plan = plan_of(files, groups, *chosen);
-    MYRIAD_TRY(const std::unique_ptr<QuantizedOutput> draft, QuantizedOutput::create(files, plan, out));
-    const std::uint64_t bytes = budget.bits_per_weight != 0 ? [&] {
-      std::uint64_t sum = 0;
-      for (std::size_t i = 0; i < plan.size(); ++i) sum += planned_bytes(files.tensors()[i], plan[i]);
-      return sum;
-    }() : draft->bytes();
-    std::uint64_t taken = 0;
-    for (std::size_t g = 0; g < groups.size(); ++g) taken += choices[g][(*chosen)[g]].bytes;
+  constexpr int kRounds = 8;
+  for (int round = 0; round < kRounds && around <= limit; ++round) {
+    MYRIAD_TRY(const std::vector<std::size_t> chosen, choose_within(choices, limit - around));
+    std::vector<TensorPlan> plan = plan_of(files, groups, chosen);
+    MYRIAD_TRY(const std::uint64_t bytes, size_of(files, plan, budget, out));
     if (bytes <= limit && round > 0) return plan;
+    std::uint64_t taken = 0;
+    for (std::size_t g = 0; g < groups.size(); ++g) taken += choices[g][chosen[g]].bytes;
     around = std::max(around, bytes - taken);
   }
   return fail(Code::internal, "no choice of types stays within {} bytes", limit);
