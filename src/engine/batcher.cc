@@ -161,7 +161,8 @@ std::optional<Step> Batcher::next_step() {
   };
   // Those that wait for their next token first, one row each; then prompts share what room is left. Whoever was served
   // last in the step before comes last in this one, so that nobody starves when a step has room for few.
-  const auto alone = std::ranges::find_if(active_, [](const auto& a) { return a.second.alone && a.second.step == 0; });
+  const auto alone = std::ranges::find_if(
+      active_, [](const auto& a) { return a.second.alone && a.second.step == 0 && !a.second.held; });
   if (alone != active_.end())
     add(alone->first, alone->second, std::min<std::size_t>(alone->second.tokens.size() - alone->second.computed, room));
   const auto after = active_.upper_bound(last_served_);
@@ -169,7 +170,7 @@ std::optional<Step> Batcher::next_step() {
     for (auto it = from; it != to && room > 0; ++it) {
       auto& [id, g] = *it;
       const std::size_t left = g.tokens.size() - g.computed;
-      if (g.step == 0 && !g.alone && (left == 1) == decoding) add(id, g, std::min<std::size_t>(left, room));
+      if (g.step == 0 && !g.alone && !g.held && (left == 1) == decoding) add(id, g, std::min<std::size_t>(left, room));
     }
   };
   for (const bool decoding : {true, false}) {
@@ -209,8 +210,13 @@ void Batcher::fail_or_restart(std::uint64_t id, const Error& error, bool shared)
   Generation& g = active_.at(id);
   bool again = false;
   switch (error.code) {
-    case Code::not_found:  // a prefix is kept no longer
+    case Code::not_found:  // of a prefix, or of the sequence
+      again = true;
+      break;
     case Code::stale:
+      again = true;
+      g.held = true;
+      break;
     case Code::busy:
     case Code::limit:
     case Code::invalid_argument:
@@ -230,8 +236,16 @@ void Batcher::fail_or_restart(std::uint64_t id, const Error& error, bool shared)
   g.computed = 0;
   g.from = {};
   g.keep_at.clear();
-  g.alone = shared;
+  g.alone = shared && error.code != Code::stale;
   ++g.restarts;
+}
+
+bool Batcher::holds() const {
+  return std::ranges::any_of(active_, [](const auto& a) { return a.second.held; });
+}
+
+void Batcher::resume() {
+  for (auto& [id, g] : active_) g.held = false;
 }
 
 void Batcher::on_reply(std::uint64_t step, Result<StepReply> reply) {

@@ -7,7 +7,8 @@
 // prompt, since whatever both begin with is likely to come again. What a copy gives are the bits that computing would.
 //
 // A step that fails because of one of its sequences is not the others' failure: each starts again by itself, from the
-// tokens that it has, so that nobody sees it but the one whose fault it is.
+// tokens that it has, so that nobody sees it but the one whose fault it is. So does everybody whose state is gone with
+// an earlier placement.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +52,11 @@ class Batcher {
   // Of a step that next_step() gave.
   void on_reply(std::uint64_t step, Result<StepReply> reply);
 
+  // Whether generations are held back because the placement that their step met is not the present one; and that they
+  // go on now, from the tokens that they have.
+  [[nodiscard]] bool holds() const;
+  void resume();
+
   // What happened since the last call, in order; and sequences whose state nobody needs any more.
   std::vector<std::pair<std::uint64_t, GenerationEvent>> take_events() { return std::exchange(events_, {}); }
   std::vector<SequenceId> take_released() { return std::exchange(released_, {}); }
@@ -72,6 +78,7 @@ class Batcher {
     SequenceId from;                   // the kept prefix that it begins as, until its first step is back
     std::vector<std::size_t> keep_at;  // positions where a copy of its state is to be made, ascending
     bool alone = false;                // its next step is its own
+    bool held = false;                 // until resume()
     int restarts = 0;
     [[nodiscard]] std::uint64_t longest() const { return std::uint64_t{request.prompt.size()} + request.max_tokens; }
   };

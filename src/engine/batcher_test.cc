@@ -155,6 +155,36 @@ TEST(Batcher, APrefixThatIsGoneIsComputed) {
   EXPECT_EQ(std::get<FinishedEvent>(events.back().second).reason, FinishReason::length);
 }
 
+// What belongs to an earlier placement goes on in the next, once that is known; whoever reads sees no gap.
+TEST(Batcher, AGenerationOutlivesItsPlacement) {
+  Batcher b({.sequences = 2, .context = 100, .step_rows = 100}, 1);
+  ASSERT_TRUE(b.admit(request_of(counting(0, 10), 4)));
+  auto step = b.next_step();
+  b.on_reply(step->step, reply_to(*step, 70));
+  step = b.next_step();
+  const SequenceId before = step->sequences[0].sequence;
+  b.on_reply(step->step, fail(Code::stale, "another epoch"));
+  EXPECT_TRUE(b.holds());
+  EXPECT_FALSE(b.next_step());
+  b.resume();
+  EXPECT_FALSE(b.holds());
+  step = b.next_step();
+  ASSERT_TRUE(step);
+  EXPECT_NE(step->sequences[0].sequence, before);
+  EXPECT_EQ(step->sequences[0].first_position, 0u);
+  EXPECT_EQ(step->tokens, joined(counting(0, 10), {70}));
+  for (int i = 0; i < kMostRestarts; ++i) {
+    b.on_reply(step->step, fail(Code::stale, "another epoch"));
+    b.resume();
+    step = b.next_step();
+    if (!step) break;
+  }
+  EXPECT_FALSE(step) << "not for ever";
+  const auto events = b.take_events();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<FailedEvent>(events.back().second));
+}
+
 TEST(Batcher, OneSequencesErrorIsNotTheOthers) {
   Batcher b({.sequences = 3, .context = 100, .step_rows = 100, .pages = {100, 3}}, 1);
   std::vector<std::uint64_t> ids;

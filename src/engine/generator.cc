@@ -21,6 +21,8 @@ std::uint64_t random_high_bits() {
   return static_cast<std::uint64_t>(device()) << 40 ^ static_cast<std::uint64_t>(device()) << 24;
 }
 
+constexpr Nanos kResumeAfter = std::chrono::milliseconds(300);
+
 BatcherLimits limits_of(const PipelineInfo& info, std::uint32_t queue) {
   return {info.budget.sequences,
           info.budget.context,
@@ -47,9 +49,10 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
   Epoch probed{};           // epoch of the last success
   Nanos success_at{};
   std::optional<Error> probe_error;
-  mutable ModelInfo known;  // last
-  std::condition_variable wake_prober;
-  std::thread prober;
+  mutable ModelInfo known;         // last
+  std::optional<Nanos> resume_at;  // when generations that met another placement go on, if none has come until then
+  std::condition_variable wake_timer;
+  std::thread timer;
 
   // Events, in order, on a thread of their own. Gone (and its thread joined) before this object can be.
   std::mutex queue_mutex;
@@ -91,11 +94,21 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
             self->probe_error.reset();
           }
           self->batcher.on_reply(number, std::move(*reply));
+          if (self->batcher.holds() && !self->resume_at) {
+            self->resume_at = now() + kResumeAfter;
+            self->wake_timer.notify_all();
+          }
           self->pump();
           self->idle.notify_all();
         });
       });
     }
+  }
+
+  void resume() {
+    resume_at.reset();
+    batcher.resume();
+    pump();
   }
 
   void start_probe() {
@@ -131,18 +144,26 @@ Generator::Generator(std::shared_ptr<Pipeline> pipeline, Options options)
       if (!self) return;
       const std::lock_guard lock(self->mutex);
       const auto info = self->pipeline->info();
+      if (info && self->resume_at) self->resume();
       if (info && info->epoch != self->probed && self->probe == 0 && !self->stopping) self->start_probe();
     });
   };
   impl_->pipeline->on_change(probe);
   probe();
-  if (options.probe_every.count() == 0) return;
-  impl_->prober = std::thread([self = impl_.get(), every = options.probe_every] {
+  impl_->timer = std::thread([self = impl_.get(), every = options.probe_every] {
     std::unique_lock lock(self->mutex);
-    while (!self->stopping) {
-      self->wake_prober.wait_for(lock, every);
-      if (self->stopping || self->probe != 0 || now() - self->success_at < every || !self->pipeline->info()) continue;
-      self->start_probe();
+    for (Nanos probe_at = now() + every; !self->stopping;) {
+      std::optional<Nanos> next = self->resume_at;
+      if (every.count() != 0) next = std::min(next.value_or(probe_at), probe_at);
+      if (next)
+        self->wake_timer.wait_for(lock, *next - now());
+      else
+        self->wake_timer.wait(lock);
+      if (self->stopping) return;
+      if (self->resume_at && now() >= *self->resume_at) self->resume();
+      if (every.count() == 0 || now() < probe_at) continue;
+      probe_at = now() + every;
+      if (self->probe == 0 && now() - self->success_at >= every && self->pipeline->info()) self->start_probe();
     }
   });
 }
@@ -158,8 +179,8 @@ Generator::~Generator() {
     lock.lock();
     impl_->idle.wait(lock, [&] { return impl_->submitted.empty(); });
   }
-  impl_->wake_prober.notify_all();
-  if (impl_->prober.joinable()) impl_->prober.join();
+  impl_->wake_timer.notify_all();
+  impl_->timer.join();
   std::unique_ptr<WorkQueue> last;
   {
     const std::lock_guard lock(impl_->queue_mutex);

@@ -29,43 +29,64 @@ Result<Dense> read_dense(const WeightMatrix& source) {
   return d;
 }
 
-// A quantised row times int8 activations, as the numerics contract has it: integers exact inside a group, one fma a
-// group in ascending order, and one more where the type has minima.
-float quantized_dot(DType type, const std::byte* row, std::size_t k, const std::int8_t* q, const float* scales) {
-  const std::size_t group = scale_group(type);
-  std::vector<std::int16_t> codes(k);
-  std::vector<float> scale((k + group - 1) / group), minimum(scale.size());
-  read_grouped_row(type, row, k, {codes, scale, minimum});
-  float acc = 0;
-  for (std::size_t g = 0; g < scale.size(); ++g) {
-    int sum = 0, all = 0;
-    for (std::size_t i = g * group; i < std::min(k, (g + 1) * group); ++i) {
-      sum += codes[i] * q[i];
-      all += q[i];
-    }
-    const float x = scales[g * group / kGroup];
-    acc = std::fma(scale[g] * x, static_cast<float>(sum), acc);
-    if (has_minima(type)) acc = std::fma(-minimum[g], x * static_cast<float>(all), acc);
+// A quantised row, its codes apart from its scales.
+class QuantizedRow {
+ public:
+  QuantizedRow(DType type, const std::byte* row, std::size_t k)
+      : type_(type), group_(scale_group(type)), codes_(k), scale_((k + group_ - 1) / group_), minimum_(scale_.size()) {
+    read_grouped_row(type, row, k, {codes_, scale_, minimum_});
   }
-  return acc;
+  // Times int8 activations, as the numerics contract has it: integers exact inside a group, one fma a group in
+  // ascending order, and one more where the type has minima.
+  [[nodiscard]] float dot(const std::int8_t* q, const float* scales) const {
+    float acc = 0;
+    for (std::size_t g = 0; g < scale_.size(); ++g) {
+      int sum = 0, all = 0;
+      for (std::size_t i = g * group_; i < std::min(codes_.size(), (g + 1) * group_); ++i) {
+        sum += codes_[i] * q[i];
+        all += q[i];
+      }
+      const float x = scales[g * group_ / kGroup];
+      acc = std::fma(scale_[g] * x, static_cast<float>(sum), acc);
+      if (has_minima(type_)) acc = std::fma(-minimum_[g], x * static_cast<float>(all), acc);
+    }
+    return acc;
+  }
+
+ private:
+  DType type_;
+  std::size_t group_;
+  std::vector<std::int16_t> codes_;
+  std::vector<float> scale_, minimum_;
+};
+
+// Calls take(t, output `row` for row t of x), for all t: a chain of fma in ascending k, or integers.
+template <class Take>
+void product(const Dense& d, std::size_t row, const Activation& x, const Take& take) {
+  if (x.form == Form::i8) {
+    const QuantizedRow weights(d.dtype, d.raw.data() + row * d.row_bytes, d.k);
+    for (std::size_t t = 0; t < x.rows; ++t)
+      take(t, weights.dot(x.q.data() + t * d.k, x.scales.data() + t * x.groups()));
+    return;
+  }
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    float acc = 0;
+    for (std::size_t k = 0; k < d.k; ++k) acc = std::fma(d.w[row * d.k + k], x.row(t)[k], acc);
+    take(t, acc);
+  }
 }
 
-// One output for one row of x: a chain of fma in ascending k, or exact integers a group and one fma a group.
-float product(const Dense& d, std::size_t row, const Activation& x, std::size_t t) {
-  if (x.form == Form::i8)
-    return quantized_dot(d.dtype, d.raw.data() + row * d.row_bytes, d.k, x.q.data() + t * d.k,
-                         x.scales.data() + t * x.groups());
-  float acc = 0;
-  for (std::size_t k = 0; k < d.k; ++k) acc = std::fma(d.w[row * d.k + k], x.row(t)[k], acc);
-  return acc;
+float product_of_one(const Dense& d, std::size_t row, const Activation& x) {
+  float value = 0;
+  product(d, row, x, [&](std::size_t, float v) { value = v; });
+  return value;
 }
 
 Activation multiply(const Dense& d, const Activation& given, Profile profile) {
   Activation room;
   const Activation& x = for_product(scalar_kernels(), given, d.dtype, profile, room);
   Activation y(Form::f32, x.rows, d.rows);
-  for (std::size_t t = 0; t < x.rows; ++t)
-    for (std::size_t r = 0; r < d.rows; ++r) y.row(t)[r] = product(d, r, x, t);
+  for (std::size_t r = 0; r < d.rows; ++r) product(d, r, x, [&](std::size_t t, float v) { y.row(t)[r] = v; });
   return y;
 }
 
@@ -206,13 +227,13 @@ struct Interpreter::Impl final : OperatorRunner {
         const float* head_query = q.row(t) + h * m.qk_dim();
         nope_query.values.assign(head_query, head_query + nope);
         const Activation& x = for_product(scalar_kernels(), nope_query, k_b.dtype, profile, room);
-        for (std::size_t r = 0; r < rank; ++r) query[r] = product(k_b, h * rank + r, x, 0);
+        for (std::size_t r = 0; r < rank; ++r) query[r] = product_of_one(k_b, h * rank + r, x);
         std::copy_n(head_query + nope, m.qk_rope_dim, query.data() + rank);
         blocks.attend(scalar_kernels(), query.data(), {.pages = pages}, state.positions + t + 1,
                       attention_scale(config, m.qk_dim()), context.row(0));
         const Activation& y = for_product(scalar_kernels(), context, v_b.dtype, profile, room);
         for (std::size_t i = 0; i < m.v_dim; ++i) {
-          float acc = product(v_b, h * m.v_dim + i, y, 0);
+          float acc = product_of_one(v_b, h * m.v_dim + i, y);
           if (m.output_gate) acc *= exact_sigmoid(gate.row(t)[h * m.v_dim + i]);
           out.row(t)[h * m.v_dim + i] = acc;
         }
