@@ -7,6 +7,7 @@
 #include "cli/session.h"
 #include "kernels/read_bandwidth.h"
 #include "kernels/thread_pool.h"
+#include "net/hop_bench.h"
 
 namespace myriad::cli {
 namespace {
@@ -122,6 +123,36 @@ int bench_decode_command(const BenchModelOptions& options) {
 int bench_prefill_command(const BenchModelOptions& options) {
   const Status status = bench_prefill(options);
   return status ? kDone : report("bench prefill", status.error());
+}
+
+int bench_batch_command(const BenchModelOptions& options) {
+  BenchModelOptions o = options;
+  if (o.sequences == 1) o.sequences = 16;
+  const std::uint32_t most = o.sequences;
+  for (std::uint32_t n = 1;; n = std::min(2 * n, most)) {
+    o.sequences = n;
+    if (!o.json) fmt::print("{:>3} sequences, ", n);
+    if (const Status status = bench_decode(o); !status) return report("bench batch", status.error());
+    if (n == most) return kDone;
+  }
+}
+
+int bench_hop_command(const BenchHopOptions& options) {
+  for (const Form form : {Form::i8, Form::bf16}) {
+    const auto times = measure_hop(form, options.values, options.rounds);
+    if (!times) return report("bench hop", times.error());
+    const std::string_view name = form == Form::i8 ? "int8" : "bf16";
+    if (options.json)
+      fmt::print(
+          "{{\"form\": \"{}\", \"values\": {}, \"frame_bytes\": {}, \"bare_us\": {:.2f}, \"call_us\": {:.2f}, "
+          "\"ratio\": {:.3f}}}\n",
+          name, options.values, times->frame_bytes, times->bare_us, times->call_us, times->call_us / times->bare_us);
+    else
+      fmt::print(
+          "{} values as {} there and back, {} bytes each way: a call {:.1f} us, a plain socket {:.1f} us, {:.2f} x\n",
+          options.values, name, times->frame_bytes, times->call_us, times->bare_us, times->call_us / times->bare_us);
+  }
+  return kDone;
 }
 
 int bench_read_command(const BenchReadOptions& options) {

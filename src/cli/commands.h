@@ -124,6 +124,23 @@ struct BenchModelOptions {
 };
 int bench_decode_command(const BenchModelOptions& options);
 int bench_prefill_command(const BenchModelOptions& options);
+int bench_batch_command(const BenchModelOptions& options);
+
+struct BenchHopOptions {
+  std::uint32_t values = 7168;
+  std::uint32_t rounds = 20000;
+  bool json = false;
+};
+int bench_hop_command(const BenchHopOptions& options);
+
+struct BenchKernelsOptions {
+  std::uint32_t threads = 0;  // 0: the usable cores
+  std::uint32_t columns = 2048;
+  Bytes bytes{std::uint64_t{512} << 20};
+  std::string type;  // empty: all that `myriad quantize` writes, and bf16 and f32
+  bool json = false;
+};
+int bench_kernels_command(const BenchKernelsOptions& options);
 
 // ---- the processes of a fleet. ready_fd: cli/service.h.
 struct ControllerCommandOptions {

@@ -221,7 +221,8 @@ void add_quantize(CLI::App& app, Selected& selected) {
       "a directory or, from a GGUF file and with a name that ends in .gguf, a GGUF file. An interrupted run goes on");
   auto* format = c->add_option("--format", o->format,
                                "what matrices become: int8-tensor, int8-channel, int8-group, int4-group, int4-zero, "
-                               "q8_0, q6_k, q5_k, q5_1, q5_0, q4_k, q4_1, q4_0, iq4_nl, mxfp4, i4_zero, or mixed: chosen for each by what it costs");
+                               "q8_0, q6_k, q5_k, q5_1, q5_0, q4_k, q4_1, q4_0, iq4_nl, mxfp4, i4_zero, or mixed: "
+                               "chosen for each by what it costs");
   c->add_option("--budget", o->budget, "mixed: how large OUT may be, as bytes (3GiB) or bits a weight (4.5bpw)");
   c->add_option("--calibrate", o->calibrate, "mixed: a text; what a type costs is measured on its beginning")
       ->type_name("FILE");
@@ -301,11 +302,12 @@ void add_bench_model(CLI::App& bench, Selected& selected, const char* name, cons
   auto* c = add_command(bench, selected, name, what, o, command);
   add_engine(*c, o->engine);
   c->add_option("--prompt", o->prompt, "tokens of the prompt")->check(CLI::Range(1U, 1024U))->capture_default_str();
-  if (command == bench_decode_command) {
+  if (command != bench_prefill_command) {
     c->add_option("--tokens", o->tokens, "steps that are timed")
         ->check(CLI::Range(1U, 1U << 20))
         ->capture_default_str();
-    c->add_option("--sequences", o->sequences, "that decode together")
+    c->add_option("--sequences", o->sequences,
+                  command == bench_batch_command ? "the most that decode together" : "that decode together")
         ->check(CLI::Range(1U, 64U))
         ->capture_default_str();
   }
@@ -328,6 +330,29 @@ void add_bench(CLI::App& app, Selected& selected) {
   }
   add_bench_model(*bench, selected, "decode", "one token after the other", 16, bench_decode_command);
   add_bench_model(*bench, selected, "prefill", "a whole prompt at once", 512, bench_prefill_command);
+  add_bench_model(*bench, selected, "batch", "1, 2, 4 … sequences that decode together", 16, bench_batch_command);
+  {
+    auto o = std::make_shared<BenchHopOptions>();
+    auto* c = add_command(*bench, selected, "hop", "a call and its answer over loopback, beside a plain socket", o,
+                          bench_hop_command);
+    c->add_option("--values", o->values, "of the activation, each way")
+        ->check(CLI::Range(1U, 1U << 20))
+        ->capture_default_str();
+    c->add_option("--rounds", o->rounds, "of each")->check(CLI::Range(10U, 1U << 20))->capture_default_str();
+    c->add_flag("--json", o->json, "as JSON");
+  }
+  {
+    auto o = std::make_shared<BenchKernelsOptions>();
+    auto* c = add_command(*bench, selected, "kernels", "products with weights of every type, beside a plain reader", o,
+                          bench_kernels_command);
+    c->add_option("--threads", o->threads, "default: the usable cores")->check(CLI::Range(0U, 1024U));
+    c->add_option("--columns", o->columns, "of the matrix; a multiple of 256")
+        ->check(CLI::Range(256U, 1U << 16))
+        ->capture_default_str();
+    add_bytes(*c, "--bytes", "of weights; more than the caches hold; default 512MiB", [o](Bytes b) { o->bytes = b; });
+    c->add_option("--type", o->type, "only this one, such as q4_0; default: all");
+    c->add_flag("--json", o->json, "as JSON, one object a line");
+  }
 }
 
 CLI::Option* add_fleet_name(CLI::App& app, std::string& fleet) {

@@ -34,6 +34,25 @@ void read_floats(const std::byte* in, std::span<float> values) {
   }
 }
 
+// Values of a bf16 row are rounded already: their lower halves are zero, but for a NaN's, which stays one.
+void write_upper_halves(const float* __restrict values, std::size_t n, std::byte* __restrict out) {
+  for (std::size_t i = 0; i < n; ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, values + i, sizeof bits);
+    bits |= (bits & 0x7fffffffU) > 0x7f800000U ? 0x00400000U : 0U;
+    const std::uint16_t half = little(static_cast<std::uint16_t>(bits >> 16));
+    std::memcpy(out + 2 * i, &half, sizeof half);
+  }
+}
+void read_upper_halves(const std::byte* __restrict in, std::size_t n, float* __restrict values) {
+  for (std::size_t i = 0; i < n; ++i) {
+    std::uint16_t half;
+    std::memcpy(&half, in + 2 * i, sizeof half);
+    const std::uint32_t bits = std::uint32_t{little(half)} << 16;
+    std::memcpy(values + i, &bits, sizeof bits);
+  }
+}
+
 }  // namespace
 
 std::size_t tensor_bytes(Form form, std::size_t rows, std::size_t width) {
@@ -54,13 +73,7 @@ void write_tensor(const Activation& tensor, std::byte* out) {
       write_floats(tensor.values, out);
       break;
     case Form::bf16: {
-      // Values are rounded already; rounding again changes nothing and keeps NaN a NaN.
-      const float* v = tensor.values.data();
-      const std::size_t n = tensor.values.size();
-      for (std::size_t i = 0; i < n; ++i) {
-        const std::uint16_t u = little(f32_to_bf16(v[i]));
-        std::memcpy(out + 2 * i, &u, 2);
-      }
+      write_upper_halves(tensor.values.data(), tensor.values.size(), out);
       break;
     }
     case Form::i8:
@@ -82,13 +95,7 @@ Activation read_tensor(Form form, std::size_t rows, std::size_t width, const std
       break;
     case Form::bf16: {
       t.values.resize(rows * width);
-      float* v = t.values.data();
-      const std::size_t n = rows * width;
-      for (std::size_t i = 0; i < n; ++i) {
-        std::uint16_t u;
-        std::memcpy(&u, in + 2 * i, 2);
-        v[i] = bf16_to_f32(little(u));
-      }
+      read_upper_halves(in, rows * width, t.values.data());
       break;
     }
     case Form::i8:
