@@ -88,6 +88,7 @@ void Batcher::use_prefixes(Generation& g) {
     best->used = ++uses_;
     g.from = best->sequence;
     g.computed = best->tokens.size();
+    g.kept = static_cast<std::uint32_t>(g.computed);
   }
   std::size_t parts_at = 0;
   for (const auto& other : prompts_) parts_at = std::max(parts_at, std::min(shared(other), prompt.size() - 1));
@@ -202,7 +203,7 @@ void Batcher::on_sample(std::uint64_t id, Sample sample) {
   const auto prompt = static_cast<std::uint32_t>(r.prompt.size());
   if (std::find(r.stop_tokens.begin(), r.stop_tokens.end(), token) != r.stop_tokens.end())
     return finish(id, FinishedEvent{FinishReason::stop, prompt, drawn});
-  events_.emplace_back(id, TokenEvent{std::move(sample)});
+  events_.emplace_back(id, TokenEvent{std::move(sample), g.kept});
   if (drawn >= r.max_tokens) finish(id, FinishedEvent{FinishReason::length, prompt, drawn});
 }
 
@@ -234,6 +235,7 @@ void Batcher::fail_or_restart(std::uint64_t id, const Error& error, bool shared)
   released_.push_back(g.sequence);
   g.sequence = {next_sequence_++};
   g.computed = 0;
+  g.kept = 0;
   g.from = {};
   g.keep_at.clear();
   g.alone = shared && error.code != Code::stale;

@@ -75,6 +75,7 @@ class Batcher {
     std::size_t computed = 0;          // positions that are in the attention state
     std::uint64_t step = 0;            // that it is in; 0 none
     bool cancelled = false;
+    std::uint32_t kept = 0;            // tokens of the prompt that a kept prefix had
     SequenceId from;                   // the kept prefix that it begins as, until its first step is back
     std::vector<std::size_t> keep_at;  // positions where a copy of its state is to be made, ascending
     bool alone = false;                // its next step is its own

@@ -24,6 +24,7 @@ struct GenerationRequest {
 
 struct TokenEvent {
   Sample sample;
+  std::uint32_t kept_tokens = 0;  // of the prompt, that were not computed: a kept prefix had them
 };
 enum class FinishReason : std::uint8_t { stop, length, cancelled };
 struct FinishedEvent {

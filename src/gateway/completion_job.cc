@@ -136,7 +136,10 @@ void CompletionJob::take_events() {
 
 void CompletionJob::on_event(std::size_t index, const GenerationEvent& event) {
   if (const auto* token = std::get_if<TokenEvent>(&event)) {
-    if (!ended_ && !choices_[index].complete) on_token(index, token->sample);
+    Choice& choice = choices_[index];
+    if (!choice.begun && index % request_.options.n == 0) usage_.cached_tokens += token->kept_tokens;
+    choice.begun = true;
+    if (!ended_ && !choice.complete) on_token(index, token->sample);
     return;
   }
   if (!choices_[index].running) return;

@@ -47,6 +47,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
     std::uint64_t generation = 0;
     bool running = false;  // in the backend, whose last event is still to come
     bool complete = false;
+    bool begun = false;  // a token has come
   };
   // Events on their way from the backend's thread. One piece of work on the HTTP thread takes all that have come, so
   // that a fast model neither floods that thread's queue nor keeps it from others.

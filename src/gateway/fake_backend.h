@@ -131,7 +131,7 @@ class FakeBackend final : public GenerationBackend {
           s.logprob = -0.5F;
           for (std::uint8_t i = 0; i < g.request.sample.top_logprobs; ++i)
             s.top.push_back({i == 0 ? s.token : i, -0.5F - static_cast<float>(i)});
-          events.emplace_back(TokenEvent{std::move(s)});
+          events.emplace_back(TokenEvent{std::move(s), 0});
           g.next += pace;
         }
         worked = true;

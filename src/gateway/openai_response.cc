@@ -66,7 +66,8 @@ Json logprobs_of(const AnswerHead& head, const AnswerPiece& piece, const Tokeniz
 Json usage_json(const Usage& usage) {
   return Json{{"prompt_tokens", usage.prompt_tokens},
               {"completion_tokens", usage.completion_tokens},
-              {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+              {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+              {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
 Json envelope(const AnswerHead& head, bool chunk) {

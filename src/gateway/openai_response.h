@@ -16,6 +16,7 @@ namespace myriad {
 
 struct Usage {
   std::uint64_t prompt_tokens = 0, completion_tokens = 0;
+  std::uint64_t cached_tokens = 0;  // of the prompts'
 };
 
 // What all bodies of one request have in common.

@@ -51,7 +51,7 @@ class BigEndianNode(Case):
             now = fleet.node("power")
             before = now["calls"]
             self.assertGreater(now["parts"], 0)
-            self.assertEqual(now["isa"], "scalar")
+            self.assertEqual(now["isa"], "altivec")
             self.assertEqual(self.answers(fleet.url), expected, f"after the loss of {lost}")
             wait_for("its calls to be told", lambda: fleet.node("power")["calls"] > before, 5)
             say(f"  {lost} lost: the big-endian node holds {now['parts']} of {sum(held.values())} parts, leads "

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Caches and kept prefixes: what they store and share changes no token that it should not."""
+from system import PROMPT, TINY, Case, completion, holdout_ids, main, request, say
+
+LONG_PROMPT = PROMPT + " the heaven and the earth were finished, and all the host of them" * 6
+
+
+class Caches(Case):
+    def answer(self, fleet, **fields):
+        answer = request(fleet.url, "POST", "/v1/completions", completion(**fields))
+        self.assertEqual(answer.status, 200, answer.body)
+        body = answer.json()
+        return body["choices"][0]["text"], body["usage"]["prompt_tokens_details"]["cached_tokens"], body["usage"]["prompt_tokens"]
+
+    def test_a_prompt_that_begins_like_an_earlier_one_gives_the_same_text(self):
+        prompts = [LONG_PROMPT, LONG_PROMPT + " And the evening", LONG_PROMPT + " In the days of",
+                   PROMPT + " the waters were gathered", LONG_PROMPT + " And the evening and the morning"]
+        plain = self.fleet(TINY, "--nodes", 2, "--node-memory", "64MiB", "--prefixes", 0)
+        expected = [self.answer(plain, prompt=p) for p in prompts]
+        self.assertEqual([kept for _, kept, _ in expected], [0] * len(prompts))
+        plain.stop()
+        fleet = self.fleet(TINY, "--nodes", 3, "--node-memory", "64MiB")
+        kept = []
+        for prompt, (text, _, tokens) in zip(prompts, expected):
+            found, cached, count = self.answer(fleet, prompt=prompt)
+            self.assertEqual(found, text, prompt)
+            self.assertEqual(count, tokens)
+            self.assertLess(cached, tokens)
+            kept.append(cached)
+        say(f"  tokens of the prompts that were kept: {kept}")
+        self.assertEqual(kept[0], 0)
+        self.assertGreater(kept[1], 64)
+        self.assertGreater(kept[2], 64)
+        self.assertGreater(kept[4], 64)
+
+    def test_every_type_of_cache_is_the_same_everywhere(self):
+        ids = self.directory / "cache-ids"
+        ids.write_text(",".join(map(str, holdout_ids(self, 60))))
+        seen = set()
+        for kind in ("f32", "bf16", "f16", "i8"):
+            options = ("logits", TINY, "--ids-file", ids, "--digest", "--profile", "exact", "--cache-type", kind)
+            digest = self.run_ok(*options).strip()
+            self.assertEqual(self.run_ok(*options, "--interpreter").strip(), digest, kind)
+            self.assertEqual(self.run_ok(*options, "--nodes", 3, "--node-memory", "64MiB").strip(), digest, kind)
+            seen.add(digest)
+        self.assertEqual(len(seen), 4, "each rounds otherwise")
+
+    def test_a_pool_that_is_too_small_is_refused(self):
+        done = self.start("fleet", "up", TINY, "--nodes", 1, "--context", 4096, "--cache-positions", 100, "--fleet", "small")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("one sequence must fit", done.err)
+
+
+if __name__ == "__main__":
+    main()
