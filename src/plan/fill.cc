@@ -7,8 +7,6 @@
 namespace myriad {
 namespace {
 
-// How much of a bin's target may be given up, or taken in addition, to end at the border of a half-layer.
-constexpr double kBorderTolerance = 1.0 / 3;
 // How many bins that were too small for an earlier item are tried again for a later one.
 constexpr std::size_t kLookBack = 64;
 
@@ -19,7 +17,8 @@ double measure(const FillItem& item, FillTarget target) {
 // One run of items [begin, end) for one bin.
 class BorderFinder {
  public:
-  BorderFinder(std::span<const FillItem> items, FillTarget target) : items_(items), target_(target) {}
+  BorderFinder(std::span<const FillItem> items, FillTarget target, double tolerance)
+      : items_(items), target_(target), tolerance_(tolerance) {}
 
   // Where a bin that took [begin, end) had better stop, up to the end of the group that `end` lies in. It stopped at
   // `end` because it was `full`, or because it had `wanted`. `room` is what it has left after [begin, end).
@@ -39,7 +38,7 @@ class BorderFinder {
       room_left = bytes <= room;
       added += measure(items_[forward++], target_);
     }
-    const double tolerance = kBorderTolerance * wanted;
+    const double tolerance = tolerance_ * wanted;
     const bool can_go_back = back > begin && removed <= tolerance;
     const bool can_go_on = room_left && added <= tolerance;
     if (can_go_on && (!can_go_back || added <= removed)) return forward;
@@ -53,6 +52,7 @@ class BorderFinder {
  private:
   std::span<const FillItem> items_;
   FillTarget target_;
+  double tolerance_;
 };
 
 }  // namespace
@@ -87,7 +87,7 @@ std::vector<double> water_fill(std::span<const double> speeds, std::span<const d
 }
 
 void fill_contiguously(std::span<const FillItem> items, std::span<FillBin> bins, FillTarget target,
-                       std::vector<std::uint32_t>& into) {
+                       std::vector<std::uint32_t>& into, double tolerance, std::span<const std::uint64_t> most) {
   into.assign(items.size(), kNoBin);
   double left = 0, bytes = 0;
   for (const FillItem& item : items) {
@@ -107,7 +107,7 @@ void fill_contiguously(std::span<const FillItem> items, std::span<FillBin> bins,
     if (target != FillTarget::memory) shares = water_fill(speeds, loads, rooms, left);
     shares_left = std::accumulate(shares.begin(), shares.end(), 0.0);
   }
-  const BorderFinder borders(items, target);
+  const BorderFinder borders(items, target, tolerance);
   std::vector<std::uint32_t> waiting;  // bins passed over because the next item was too large for them
   std::uint32_t fresh = 0;
   // The first bin, in order, that has not had its turn and takes items[next]; kNoBin if there is none.
@@ -134,6 +134,7 @@ void fill_contiguously(std::span<const FillItem> items, std::span<FillBin> bins,
     shares_left -= shares[b];
     // First on paper, then for good, because the border may move.
     FillBin trial = bin;
+    if (!most.empty()) trial.free = std::min(trial.free, add_saturating(most[b], bin.leads ? 0 : bin.lead_extra));
     double taken = 0;
     std::size_t end = next;
     bool full = false;
@@ -144,6 +145,7 @@ void fill_contiguously(std::span<const FillItem> items, std::span<FillBin> bins,
       trial.take(items[end]);
       taken += measure(items[end++], target);
     }
+    if (end == next) continue;  // what this bin may take is less than one item
     if (target != FillTarget::memory && !(unbounded && full))
       end = borders.best(next, end, wanted, full, trial.free, trial.leads ? 0 : trial.lead_extra);
     for (; next < end; ++next) {
@@ -152,6 +154,69 @@ void fill_contiguously(std::span<const FillItem> items, std::span<FillBin> bins,
       left -= measure(items[next], target);
     }
   }
+}
+
+namespace {
+
+// Runs of whole halves, none heavier than speed · level; false if the bins end before the items do.
+bool fill_to_level(std::span<const FillItem> items, std::span<FillBin> bins, std::span<const std::uint64_t> most,
+                   double level, std::vector<std::uint32_t>& into) {
+  const std::uint32_t head = items.back().group;
+  std::size_t next = 0;
+  for (std::uint32_t b = 0; b < bins.size() && next < items.size(); ++b) {
+    FillBin& bin = bins[b];
+    std::uint64_t bytes = 0;
+    while (next < items.size()) {
+      const std::uint32_t group = items[next].group;
+      std::size_t end = next + 1;
+      while (group != 0 && group != head && end < items.size() && items[end].group == group) ++end;
+      FillBin trial = bin;
+      std::uint64_t sum = bytes;
+      bool fits = true;
+      for (std::size_t i = next; i < end && fits; ++i) {
+        fits = trial.fits(items[i]);
+        if (!fits) break;
+        trial.take(items[i]);
+        sum += items[i].bytes;
+      }
+      if (!fits || sum > most[b] || trial.load > bin.speed * level) break;
+      for (; next < end; ++next) into[next] = b;
+      bin = trial;
+      bytes = sum;
+    }
+  }
+  return next == items.size();
+}
+
+}  // namespace
+
+bool fill_whole_halves(std::span<const FillItem> items, std::vector<FillBin>& bins, std::span<const std::uint64_t> most,
+                       std::vector<std::uint32_t>& into) {
+  if (items.empty()) return false;
+  double low = 0, high = 0;
+  for (const FillItem& item : items) high += item.work;
+  for (const FillBin& bin : bins) high = std::max(high, bin.load + high);
+  double slowest = 1;
+  for (const FillBin& bin : bins) slowest = std::min(slowest, bin.speed);
+  high /= slowest;
+  std::vector<FillBin> best;
+  std::vector<std::uint32_t> where(items.size(), kNoBin);
+  constexpr int kSteps = 50;
+  for (int step = 0; step < kSteps; ++step) {
+    const double level = step == 0 ? high : (low + high) / 2;
+    std::vector<FillBin> trial = bins;
+    if (fill_to_level(items, trial, most, level, where)) {
+      best = std::move(trial);
+      into = where;
+      high = level;
+    } else if (step == 0) {
+      return false;
+    } else {
+      low = level;
+    }
+  }
+  bins = std::move(best);
+  return true;
 }
 
 bool fill_gaps(std::span<const FillItem> items, std::span<FillBin> bins, std::vector<std::uint32_t>& into) {

@@ -46,9 +46,20 @@ enum class FillTarget : std::uint8_t {
 std::vector<double> water_fill(std::span<const double> speeds, std::span<const double> loads,
                                std::span<const double> rooms, double total);
 
-// Contiguous pass. `into[i]` becomes the bin of item i or kNoBin. Bins are changed as items are taken.
+// How much of a bin's target may be given up, or taken in addition, to end at the border of a half-layer.
+inline constexpr double kBorderTolerance = 1.0 / 3;
+
+// Contiguous pass. `into[i]` becomes the bin of item i or kNoBin. Bins are changed as items are taken. `most` [bins]:
+// bytes that a bin takes at most, though it has room for more; empty: all that fits.
 inline constexpr std::uint32_t kNoBin = UINT32_MAX;
 void fill_contiguously(std::span<const FillItem> items, std::span<FillBin> bins, FillTarget target,
+                       std::vector<std::uint32_t>& into, double tolerance = kBorderTolerance,
+                       std::span<const std::uint64_t> most = {});
+
+// Contiguous, in runs that end at borders of half-layers (or anywhere among embedding and head), bin b with at most
+// most[b] bytes: of all such runs those whose heaviest, for its bin's speed, is the lightest. False, and nothing
+// changes, if there are none.
+bool fill_whole_halves(std::span<const FillItem> items, std::vector<FillBin>& bins, std::span<const std::uint64_t> most,
                        std::vector<std::uint32_t>& into);
 
 // Largest item first, each into the smallest room that takes it; only those with into[i] == kNoBin. False if one is

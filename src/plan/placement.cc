@@ -72,8 +72,61 @@ std::vector<FillItem> items_of(const CostSheet& costs, std::span<const std::uint
   return items;
 }
 
+// A bin's bytes stay within this times its share of all bytes, wherever that is possible: embedding rows are no work, but
+// somebody has to hold them.
+constexpr double kMostOfShare = 1.1;
+
+// Runs of whole halves may be so much larger on a fleet of few nodes: there a half that is split between two costs two
+// rounds more a token, of few, and what it would even out is little beside what such nodes hold.
+constexpr double kMostOfShareWhole = 1.4;
+constexpr std::size_t kFewNodes = 8;
+
+// By work, but with the bytes in bounds: the runs end the nearer to the borders of half-layers the more can be had of
+// both. False if the bounds cannot be kept.
+bool distribute_evenly(std::span<const FillItem> items, std::vector<FillBin>& bins, std::vector<std::uint32_t>& into) {
+  std::vector<double> speeds, nothing(bins.size(), 0), rooms;
+  double bytes = 0;
+  for (const FillItem& item : items) bytes += static_cast<double>(item.bytes);
+  for (const FillBin& bin : bins) {
+    speeds.push_back(bin.speed);
+    rooms.push_back(static_cast<double>(bin.free));
+  }
+  const std::vector<double> shares = water_fill(speeds, nothing, rooms, bytes);
+  const auto at_most = [&](double times) {
+    std::vector<std::uint64_t> most;
+    for (const double share : shares) most.push_back(static_cast<std::uint64_t>(times * share));
+    return most;
+  };
+  const std::vector<std::uint64_t> most = at_most(kMostOfShare);
+  const auto all_help = [&] {
+    std::vector<bool> used(bins.size());
+    for (const std::uint32_t b : into)
+      if (b != kNoBin) used[b] = true;
+    return std::find(used.begin(), used.end(), false) == used.end();
+  };
+  const auto in_whole_halves = [&](std::span<const std::uint64_t> bound) {
+    std::vector<FillBin> trial = bins;
+    if (!fill_whole_halves(items, trial, bound, into) || !all_help()) return false;
+    bins = std::move(trial);
+    return true;
+  };
+  if (in_whole_halves(most)) return true;
+  if (bins.size() < kFewNodes && in_whole_halves(at_most(kMostOfShareWhole))) return true;
+  for (const double tolerance : {kBorderTolerance, 0.2, 0.1, 0.05, 0.0}) {
+    for (const FillTarget target : {FillTarget::work, FillTarget::bytes}) {
+      std::vector<FillBin> trial = bins;
+      fill_contiguously(items, trial, target, into, tolerance, most);
+      if (std::find(into.begin(), into.end(), kNoBin) != into.end() || !all_help()) continue;
+      bins = std::move(trial);
+      return true;
+    }
+  }
+  return false;
+}
+
 // Distributes all items over the bins or says that it cannot. Bins change only on success.
 bool distribute(std::span<const FillItem> items, std::vector<FillBin>& bins, std::vector<std::uint32_t>& into) {
+  if (distribute_evenly(items, bins, into)) return true;
   std::vector<FillBin> best_bins;
   std::vector<std::uint32_t> best;
   for (const FillTarget target : {FillTarget::work, FillTarget::bytes, FillTarget::memory}) {

@@ -119,6 +119,26 @@ TEST(Placement, FewNodesCutBetweenHalvesAndHoldNeighbours) {
   }
 }
 
+// Embedding rows are no work, but they are bytes: nobody holds more than an eighth of a model and a tenth of that.
+TEST(Placement, AnEighthOfTheBytesIsAboutWhatOneOfEightHolds) {
+  const Graph graph = Graph::build(small_config(22, 4, 16384)).value();
+  const Manifest manifest = cut(graph, 1);
+  const CostSheet costs = sheet(manifest, graph, {.sequences = 1, .context = 64, .step_rows = 8});
+  const auto offers = fleet(8, 256 * kMiB);
+  const auto placement = place(costs, offers).value();
+  check(costs, placement, offers);
+  std::uint64_t embedding = 0, all = 0;
+  std::vector<std::uint64_t> held(8);
+  for (std::size_t p = 0; p < placement.owner.size(); ++p) {
+    const std::uint64_t bytes = costs.parts()[p].bytes();
+    all += bytes;
+    held[placement.owner[p]] += bytes;
+    if (costs.parts()[p].role == OpRole::embed) embedding += bytes;
+  }
+  ASSERT_GT(embedding * 20, all) << "one that counts";
+  EXPECT_LE(static_cast<double>(*std::max_element(held.begin(), held.end())), 1.1 / 8 * static_cast<double>(all));
+}
+
 TEST(Placement, SharesFollowSpeed) {
   const Graph graph = Graph::build(small_config(16, 64)).value();
   const Manifest manifest = cut(graph, 2);
