@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "engine/local_pipeline.h"
 #include "model/hf_weights.h"
@@ -17,6 +19,26 @@ namespace myriad {
 inline std::filesystem::path test_model(std::string_view name) {
   return std::filesystem::path(MYRIAD_SOURCE_DIR) / "tests/data" / name;
 }
+
+// While it lives, pipelines that are made compute with this instruction set.
+class WithIsa {
+ public:
+  explicit WithIsa(Isa isa) {
+    if (const char* before = std::getenv("MYRIAD_ISA")) before_ = before;
+    ::setenv("MYRIAD_ISA", std::string(isa_name(isa)).c_str(), 1);
+  }
+  ~WithIsa() {
+    if (before_)
+      ::setenv("MYRIAD_ISA", before_->c_str(), 1);
+    else
+      ::unsetenv("MYRIAD_ISA");
+  }
+  WithIsa(const WithIsa&) = delete;
+  WithIsa& operator=(const WithIsa&) = delete;
+
+ private:
+  std::optional<std::string> before_;
+};
 
 struct TestModel {
   std::shared_ptr<const ModelWeights> weights;

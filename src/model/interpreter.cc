@@ -82,9 +82,9 @@ float product_of_one(const Dense& d, std::size_t row, const Activation& x) {
   return value;
 }
 
-Activation multiply(const Dense& d, const Activation& given, Profile profile) {
+Activation multiply(const Kernels& kernels, const Dense& d, const Activation& given, Profile profile) {
   Activation room;
-  const Activation& x = for_product(scalar_kernels(), given, d.dtype, profile, room);
+  const Activation& x = for_product(kernels, given, d.dtype, profile, room);
   Activation y(Form::f32, x.rows, d.rows);
   for (std::size_t r = 0; r < d.rows; ++r) product(d, r, x, [&](std::size_t t, float v) { y.row(t)[r] = v; });
   return y;
@@ -106,6 +106,7 @@ struct Interpreter::Impl final : OperatorRunner {
   Graph graph;
   Profile profile = Profile::exact;
   CacheType cache = CacheType::f32;
+  const Kernels* kernels = nullptr;
   bool finite = true;
   ThreadPool alone{1};
   std::map<OpRef, Weights> weights;
@@ -114,7 +115,7 @@ struct Interpreter::Impl final : OperatorRunner {
   std::vector<std::int32_t> tokens;
 
   [[nodiscard]] Activation multiply(const Weights& w, MatrixRole role, const Activation& x) const {
-    return myriad::multiply(w.matrices.at(role), x, profile);
+    return myriad::multiply(*kernels, w.matrices.at(role), x, profile);
   }
 
   Form form(const Seam& seam) const { return seam.form[static_cast<int>(profile)]; }
@@ -122,7 +123,7 @@ struct Interpreter::Impl final : OperatorRunner {
   bool start(Round& round, std::coroutine_handle<>) override {
     for (auto& call : round.calls) {
       call.output = evaluate(call);
-      seal(scalar_kernels(), call.output, form(call.op->output));
+      seal(*kernels, call.output, form(call.op->output));
     }
     return true;
   }
@@ -147,10 +148,10 @@ struct Interpreter::Impl final : OperatorRunner {
       case OpKind::expert: {
         Activation gate = multiply(w, MatrixRole::gate, x);
         const Activation up = multiply(w, MatrixRole::up, x);
-        scalar_kernels().glu(graph.config().activation, gate.values.data(), up.values.data(), gate.values.data(),
-                             gate.values.size());
+        kernels->glu(graph.config().activation, gate.values.data(), up.values.data(), gate.values.data(),
+                     gate.values.size());
         if (op.kind == OpKind::gated_up) return gate;
-        seal(scalar_kernels(), gate, product_form(w.matrices.at(MatrixRole::down).dtype, profile));
+        seal(*kernels, gate, product_form(w.matrices.at(MatrixRole::down).dtype, profile));
         return multiply(w, MatrixRole::down, gate);
       }
       case OpKind::kda_heads:
@@ -188,7 +189,7 @@ struct Interpreter::Impl final : OperatorRunner {
                                 slice(VectorRole::conv_v, dim * taps), slice(VectorRole::dt_bias, dim),
                                 w.vectors.at(VectorRole::o_norm),      w.vectors.at(VectorRole::a_log)[h]};
         const std::size_t at = h * dim;
-        head.step(config, scalar_kernels(), hw,
+        head.step(config, *kernels, hw,
                   {q.row(t) + at, k.row(t) + at, v.row(t) + at, z.row(t) + at, gate.row(t) + at, b.row(t)[h]},
                   state.kda.data() + h * dim * dim, state.history.data() + h * past, out.row(t) + at);
       }
@@ -211,8 +212,8 @@ struct Interpreter::Impl final : OperatorRunner {
       float* shared = row.row(t) + rank;
       rotation.at(state.positions + t);
       if (turned != 0) {
-        rotation.apply(scalar_kernels(), shared);
-        for (std::size_t h = 0; h < m.heads; ++h) rotation.apply(scalar_kernels(), q.row(t) + h * m.qk_dim() + nope);
+        rotation.apply(*kernels, shared);
+        for (std::size_t h = 0; h < m.heads; ++h) rotation.apply(*kernels, q.row(t) + h * m.qk_dim() + nope);
       }
       cache_vector(state, {row.row(t), m.cache_dim()});
     }
@@ -226,12 +227,12 @@ struct Interpreter::Impl final : OperatorRunner {
       for (std::size_t h = 0; h < m.heads; ++h) {
         const float* head_query = q.row(t) + h * m.qk_dim();
         nope_query.values.assign(head_query, head_query + nope);
-        const Activation& x = for_product(scalar_kernels(), nope_query, k_b.dtype, profile, room);
+        const Activation& x = for_product(*kernels, nope_query, k_b.dtype, profile, room);
         for (std::size_t r = 0; r < rank; ++r) query[r] = product_of_one(k_b, h * rank + r, x);
         std::copy_n(head_query + nope, m.qk_rope_dim, query.data() + rank);
-        blocks.attend(scalar_kernels(), query.data(), {.pages = pages}, state.positions + t + 1,
+        blocks.attend(*kernels, query.data(), {.pages = pages}, state.positions + t + 1,
                       attention_scale(config, m.qk_dim()), context.row(0));
-        const Activation& y = for_product(scalar_kernels(), context, v_b.dtype, profile, room);
+        const Activation& y = for_product(*kernels, context, v_b.dtype, profile, room);
         for (std::size_t i = 0; i < m.v_dim; ++i) {
           float acc = product_of_one(v_b, h * m.v_dim + i, y);
           if (m.output_gate) acc *= exact_sigmoid(gate.row(t)[h * m.v_dim + i]);
@@ -257,9 +258,9 @@ struct Interpreter::Impl final : OperatorRunner {
     for (std::size_t t = 0; t < x.rows; ++t) {
       rotation.at(state.positions + t);
       for (std::size_t h = 0; h < g.heads; ++h)
-        prepare_gqa_head(config, scalar_kernels(), q_norm, rotation, q.row(t) + h * dim);
+        prepare_gqa_head(config, *kernels, q_norm, rotation, q.row(t) + h * dim);
       for (std::size_t h = 0; h < g.kv_heads; ++h)
-        prepare_gqa_head(config, scalar_kernels(), k_norm, rotation, k.row(t) + h * dim);
+        prepare_gqa_head(config, *kernels, k_norm, rotation, k.row(t) + h * dim);
       for (std::size_t h = 0; h < g.kv_heads; ++h) {
         cache_vector(state, {k.row(t) + h * dim, dim});
         cache_vector(state, {values.row(t) + h * dim, dim});
@@ -271,7 +272,7 @@ struct Interpreter::Impl final : OperatorRunner {
     for (std::size_t t = 0; t < x.rows; ++t)
       for (std::size_t h = 0; h < g.heads; ++h)
         blocks.attend(
-            scalar_kernels(), q.row(t) + h * dim,
+            *kernels, q.row(t) + h * dim,
             {.pages = pages, .rows_at = h / g.group() * 2 * dim * sizeof(float), .stride = width, .values_at = dim},
             state.positions + t + 1, attention_scale(config, dim), out.row(t) + h * dim);
     state.positions += x.rows;
@@ -281,7 +282,7 @@ struct Interpreter::Impl final : OperatorRunner {
   // Appends what a cache gives back of a vector.
   void cache_vector(State& state, std::span<const float> v) {
     std::vector<float> rounded(v.begin(), v.end());
-    finite = round_as_cached(scalar_kernels(), cache, rounded) && finite;
+    finite = round_as_cached(*kernels, cache, rounded) && finite;
     state.cache.insert(state.cache.end(), rounded.begin(), rounded.end());
   }
   static std::vector<const std::byte*> pages_of(const State& state, std::size_t width) {
@@ -324,11 +325,13 @@ Interpreter::Interpreter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
 Interpreter::~Interpreter() = default;
 
-Result<Interpreter> Interpreter::load(const ModelWeights& weights, Profile profile, KvCache cache) {
+Result<Interpreter> Interpreter::load(const ModelWeights& weights, Profile profile, KvCache cache,
+                                      const Kernels& kernels) {
   auto impl = std::make_unique<Impl>();
   impl->graph = weights.graph();
   impl->profile = profile;
   impl->cache = cache_type(cache, profile);
+  impl->kernels = &kernels;
   MYRIAD_TRY_STATUS(impl->load(weights));
   return Interpreter(std::move(impl));
 }
@@ -342,7 +345,7 @@ Result<std::vector<std::vector<float>>> Interpreter::forward(const std::vector<s
     if (t < 0 || static_cast<std::size_t>(t) >= impl_->graph.config().vocab)
       return fail(Code::invalid_argument, "token {} of a vocabulary of {}", t, impl_->graph.config().vocab);
   impl_->tokens = tokens;
-  LayerContext context{impl_->graph, impl_->profile, scalar_kernels(), impl_->alone, *impl_, impl_->leads};
+  LayerContext context{impl_->graph, impl_->profile, *impl_->kernels, impl_->alone, *impl_, impl_->leads};
   Stream stream;
   std::vector<std::uint16_t> wanted(tokens.size());
   for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<std::uint16_t>(i);

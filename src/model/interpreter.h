@@ -14,7 +14,8 @@ namespace myriad {
 class Interpreter {
  public:
   // Reads every weight of the model, widened to f32 (4 bytes a weight): for small models.
-  static Result<Interpreter> load(const ModelWeights& weights, Profile profile, KvCache cache = KvCache::by_profile);
+  static Result<Interpreter> load(const ModelWeights& weights, Profile profile, KvCache cache = KvCache::by_profile,
+                                  const Kernels& kernels = scalar_kernels());
   Interpreter(Interpreter&&) noexcept;
   ~Interpreter();
 

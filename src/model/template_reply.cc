@@ -156,7 +156,7 @@ std::size_t TemplateReply::take_answer(std::string_view utf8) {
 }
 
 void TemplateReply::open_body(std::string before, bool bare) {
-  body_.emplace();
+  body_ = Body{};
   body_->before = std::move(before);
   body_->bare = bare;
 }
