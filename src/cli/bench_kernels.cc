@@ -13,6 +13,8 @@
 #include "kernels/kernels.h"
 #include "kernels/read_bandwidth.h"
 #include "kernels/thread_pool.h"
+#include "model/layer.h"
+#include "part/product_batch.h"
 #include "quant/quantize.h"
 
 namespace myriad::cli {
@@ -23,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kDifferentTiles = 16;  // repeated over all of the memory
 constexpr std::size_t kManyTokens = 512, kManyTiles = 32;
 constexpr int kRounds = 5;
+constexpr std::uint32_t kExpertHidden = 3584, kExpertInner = 3072;  // Kimi K3's
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -58,7 +61,7 @@ Result<std::size_t> fill(DType t, std::size_t k, std::span<std::byte> room) {
 }
 
 struct Rates {
-  double bytes = 0, reader = 0, operations = 0;  // bytes and operations a second
+  double bytes = 0, reader = 0, operations = 0;  // bytes and operations a second; the last 0 if not measured
 };
 
 class KernelBench {
@@ -83,6 +86,47 @@ class KernelBench {
       many.push_back(2.0 * kTileRows * static_cast<double>(some * k_ * kManyTokens) / seconds_since(start));
     }
     return Rates{median(one), median(reader), median(many)};
+  }
+
+  // One token through experts of Kimi K3's real size in MXFP4, one after the other until all of the memory was read:
+  // gate and up, SiTU, int8, down.
+  Result<Rates> run_experts() {
+    const std::size_t wide = matrix_bytes(DType::mxfp4, kExpertInner, kExpertHidden),
+                      narrow = matrix_bytes(DType::mxfp4, kExpertHidden, kExpertInner), expert = 2 * wide + narrow;
+    const std::size_t count = memory_.size() / expert;
+    for (std::size_t i = 0; i < count; ++i) {
+      MYRIAD_TRY([[maybe_unused]] const std::size_t wide_tiles,
+                 fill(DType::mxfp4, kExpertHidden, memory_.subspan(i * expert, 2 * wide)));
+      MYRIAD_TRY([[maybe_unused]] const std::size_t narrow_tiles,
+                 fill(DType::mxfp4, kExpertInner, memory_.subspan(i * expert + 2 * wide, narrow)));
+    }
+    Activation x(Form::f32, 1, kExpertHidden);
+    std::ranges::fill(x.values, 0.5F);
+    if (!seal(kernels_, x, Form::i8)) return fail(Code::internal, "an activation is not finite");
+    const ActivationSpec situ{ActivationKind::situ, 4, 25};
+    std::vector<double> speeds, reader;
+    for (int round = 0; round < kRounds; ++round) {
+      auto start = Clock::now();
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::byte* at = memory_.data() + i * expert;
+        const MatrixView gate{MatrixRole::gate, DType::mxfp4, 1, kExpertInner, kExpertHidden, at},
+            up{MatrixRole::up, DType::mxfp4, 1, kExpertInner, kExpertHidden, at + wide},
+            down{MatrixRole::down, DType::mxfp4, 1, kExpertHidden, kExpertInner, at + 2 * wide};
+        ProductBatch batch(kernels_, pool_, Profile::fast);
+        const std::size_t inner_at = batch.add_glu(gate, up, situ, x);
+        batch.run();
+        Activation inner = batch.take(inner_at);
+        if (!seal(kernels_, inner, Form::i8)) return fail(Code::internal, "a value inside the expert is not finite");
+        const std::size_t out = batch.add(down, inner);
+        batch.run();
+        seen_ ^= static_cast<std::uint64_t>(batch.take(out).values.front() > 0);
+      }
+      speeds.push_back(static_cast<double>(count * expert) / seconds_since(start));
+      start = Clock::now();
+      read();
+      reader.push_back(static_cast<double>(memory_.size()) / seconds_since(start));
+    }
+    return Rates{median(speeds), median(reader), 0};
   }
 
  private:
@@ -129,13 +173,14 @@ Status bench_kernels(const BenchKernelsOptions& o) {
   if (o.bytes.value < kLeast || o.bytes.value > kMost)
     return fail(Code::invalid_argument, "{} of weights: expected {} to {}", human(o.bytes), human({kLeast}),
                 human({kMost}));
+  const bool experts = o.type.empty() || o.type == "experts";
   std::vector<DType> types;
   for (std::size_t i = 0; i < kDTypes; ++i) {
     const auto t = static_cast<DType>(i);
     if (!can_quantize(t) && t != DType::f32 && t != DType::bf16) continue;
     if (o.type.empty() || o.type == dtype_name(t)) types.push_back(t);
   }
-  if (types.empty())
+  if (types.empty() && !experts)
     return fail(Code::invalid_argument, "'{}' is no type that can be measured; leave --type out to see all", o.type);
   MYRIAD_TRY(const Kernels* kernels, choose_kernels());
   ThreadPool pool(o.threads == 0 ? usable_cores() : o.threads);
@@ -160,6 +205,16 @@ Status bench_kernels(const BenchKernelsOptions& o) {
                  r.reader / 1e9, 100 * r.bytes / r.reader, r.operations / 1e9);
     std::fflush(stdout);
   }
+  if (!experts) return {};
+  MYRIAD_TRY(const Rates r, bench.run_experts());
+  if (o.json)
+    fmt::print(
+        "{{\"type\": \"experts\", \"kernels\": \"{}\", \"threads\": {}, \"gigabytes_per_second\": {:.3f}, "
+        "\"reader_gigabytes_per_second\": {:.3f}}}\n",
+        kernels->name, pool.threads(), r.bytes / 1e9, r.reader / 1e9);
+  else
+    fmt::print("{:<8} {:>7.2f} GB/s {:>7.2f} GB/s {:>7.0f} %  (Kimi K3's, {} x {} in MXFP4, all three products)\n",
+               "experts", r.bytes / 1e9, r.reader / 1e9, 100 * r.bytes / r.reader, kExpertHidden, kExpertInner);
   return {};
 }
 

@@ -350,7 +350,7 @@ void add_bench(CLI::App& app, Selected& selected) {
         ->check(CLI::Range(256U, 1U << 16))
         ->capture_default_str();
     add_bytes(*c, "--bytes", "of weights; more than the caches hold; default 512MiB", [o](Bytes b) { o->bytes = b; });
-    c->add_option("--type", o->type, "only this one, such as q4_0; default: all");
+    c->add_option("--type", o->type, "only this one, such as q4_0, or experts; default: all");
     c->add_flag("--json", o->json, "as JSON, one object a line");
   }
 }
