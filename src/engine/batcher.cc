@@ -246,6 +246,11 @@ bool Batcher::holds() const {
   return std::ranges::any_of(active_, [](const auto& a) { return a.second.held; });
 }
 
+void Batcher::forget_prefixes() {
+  for (const Kept& k : kept_) released_.push_back(k.sequence);
+  kept_.clear();
+}
+
 void Batcher::resume() {
   for (auto& [id, g] : active_) g.held = false;
 }

@@ -57,6 +57,9 @@ class Batcher {
   [[nodiscard]] bool holds() const;
   void resume();
 
+  // With a new placement the copies are gone.
+  void forget_prefixes();
+
   // What happened since the last call, in order; and sequences whose state nobody needs any more.
   std::vector<std::pair<std::uint64_t, GenerationEvent>> take_events() { return std::exchange(events_, {}); }
   std::vector<SequenceId> take_released() { return std::exchange(released_, {}); }

@@ -47,6 +47,7 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
 
   std::uint64_t probe = 0;  // generation of the probe that runs
   Epoch probed{};           // epoch of the last success
+  Epoch placement{};        // the last that was seen
   Nanos success_at{};
   std::optional<Error> probe_error;
   mutable ModelInfo known;         // last
@@ -77,7 +78,11 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
     }
     if (auto released = batcher.take_released(); !released.empty()) pipeline->release(std::move(released));
     if (stopping) return;
-    if (const auto info = pipeline->info()) batcher.set_limits(limits_of(*info, options.queue));
+    if (const auto info = pipeline->info()) {
+      if (info->epoch != placement) batcher.forget_prefixes();
+      placement = info->epoch;
+      batcher.set_limits(limits_of(*info, options.queue));
+    }
     while (auto step = batcher.next_step()) {
       if (auto released = batcher.take_released(); !released.empty()) pipeline->release(std::move(released));
       const std::uint64_t number = step->step;
