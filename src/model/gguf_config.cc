@@ -165,6 +165,8 @@ class Reader {
           keys_.size_or("rope.scaling.original_context_length", c_.max_positions, 1, std::size_t{1} << 40));
       s.beta_fast = keys_.number("rope.scaling.yarn_beta_fast", 32, 0, 1e6);
       s.beta_slow = keys_.number("rope.scaling.yarn_beta_slow", 1, 0, 1e6);
+      if (const float mixed = keys_.number("rope.scaling.yarn_ext_factor", 1, -1e6, 1e6); mixed != 1)
+        keys_.refuse(Code::unsupported, "rope.scaling.yarn_ext_factor is {}; only 1 is supported", mixed);
     } else if (kind == "linear" || (kind.empty() && s.factor != 1)) {
       s.scaling = RopeScaling::linear;
     } else if (!kind.empty() && kind != "none") {
@@ -179,7 +181,8 @@ class Reader {
     s.divisors = divisors;
     c_.rope.order = order;
     c_.rope.frequencies = rope_frequencies(s);
-    const float attention = keys_.number("rope.scaling.attn_factor", 1, 0, 1e6);
+    const float attention =
+        keys_.number("rope.scaling.attn_factor", 1, 0, 1e6) * keys_.number("rope.scaling.yarn_attn_factor", 1, 0, 1e6);
     if (s.scaling == RopeScaling::yarn) c_.rope.magnitude = attention * yarn_magnitude(s.factor);
   }
 
@@ -240,7 +243,8 @@ class Reader {
     read_rope(c_.mla.qk_rope_dim, RopeOrder::pairs);
     const RopeSettings s = rope_settings(c_.mla.qk_rope_dim);
     if (s.scaling != RopeScaling::yarn) return;
-    const float attention = keys_.number("rope.scaling.attn_factor", 1, 0, 1e6);
+    const float attention =
+        keys_.number("rope.scaling.attn_factor", 1, 0, 1e6) * keys_.number("rope.scaling.yarn_attn_factor", 1, 0, 1e6);
     const double multiplier = keys_.number("rope.scaling.yarn_log_multiplier", 0, 0, 1e3);
     const double magnitude = attention * (1 + multiplier * std::log(s.factor));
     c_.rope.magnitude = 1;
