@@ -40,6 +40,7 @@ struct RunOptions {
   float top_p = 1;
   std::uint32_t top_k = 0;
   std::uint64_t seed = 0;
+  std::uint32_t drafts = 0;
   bool ignore_end = false;  // goes on after an end-of-sequence token
 };
 int run_command(const RunOptions& options);

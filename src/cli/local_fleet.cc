@@ -110,7 +110,8 @@ Status LocalFleet::launch(const LocalFleetOptions& options) {
                                    "--step-rows",       std::to_string(options.budget.step_rows),
                                    "--cache-positions", std::to_string(options.budget.positions),
                                    "--prefixes",        std::to_string(options.budget.prefixes),
-                                   "--cache-type",      std::string(kv_cache_name(options.budget.cache))},
+                                   "--cache-type",      std::string(kv_cache_name(options.budget.cache)),
+                                   "--draft-tokens",    std::to_string(options.budget.drafts)},
                                   Bytes{0}, daemon));
   MYRIAD_TRY_STATUS(collect_ready(soon()));
   state_.controller = fmt::format("127.0.0.1:{}", state_.processes.front().port);

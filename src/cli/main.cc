@@ -62,6 +62,13 @@ void add_cache_type(CLI::App& app, KvCache& cache) {
          "auto: bf16, in the exact profile f32")
       ->default_str("auto");
 }
+void add_drafts(CLI::App& app, std::uint32_t& drafts) {
+  app.add_option("--draft-tokens", drafts,
+                 "tokens that are guessed from what the text repeats and checked in one step, up to 16; the text stays "
+                 "the same; 0: none")
+      ->check(CLI::Range(0U, kMaxDrafts))
+      ->capture_default_str();
+}
 void add_engine(CLI::App& app, EngineOptions& engine) {
   add_model(app, engine.model);
   add_profile(app, engine.profile);
@@ -87,6 +94,7 @@ void add_budget(CLI::App& app, Budget& budget) {
   app.add_option("--prefixes", budget.prefixes,
                  "states of prompts that are kept, for requests that begin alike; 0: every prompt is computed")
       ->capture_default_str();
+  add_drafts(app, budget.drafts);
   add_cache_type(app, budget.cache);
 }
 void add_ready_fd(CLI::App& app, int& fd) {
@@ -117,6 +125,7 @@ void add_run(CLI::App& app, Selected& selected) {
   c->add_option("-n,--tokens", o->tokens, "how many new tokens at most")
       ->capture_default_str()
       ->check(CLI::Range(1U, 1U << 24));
+  add_drafts(*c, o->drafts);
   c->add_option("--temperature", o->temperature, "0 takes the likeliest token each time")
       ->capture_default_str()
       ->check(CLI::Range(0.0F, 100.0F));

@@ -68,6 +68,7 @@ Status run(const RunOptions& options) {
 
   Budget budget;
   budget.sequences = 1;
+  budget.drafts = options.drafts;
   budget.context = static_cast<std::uint32_t>(request.prompt.size()) + options.tokens;
   MYRIAD_TRY(const std::unique_ptr<Session> session, Session::open(options.engine, std::move(model), budget));
   Generator generator(session->pipeline());

@@ -44,6 +44,7 @@ std::string Fleet::status_json(Nanos now) const {
                       {"step_rows", options_.budget.step_rows},
                       {"cache_positions", cache_pages(options_.budget).count * cache_pages(options_.budget).positions},
                       {"prefixes", options_.budget.prefixes},
+                      {"draft_tokens", options_.budget.drafts},
                       {"cache_type", kv_cache_name(options_.budget.cache)}};
   status["model_bytes"] = {{"parts", costs_.part_bytes()},
                            {"state", costs_.state_bytes()},

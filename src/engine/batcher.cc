@@ -46,19 +46,24 @@ std::optional<std::uint64_t> Batcher::cancel(std::uint64_t generation) {
   return flights_.at(g.step).rows.size() == 1 ? std::optional(g.step) : std::nullopt;
 }
 
-void Batcher::forget_oldest_prefix(SequenceId but) {
+bool Batcher::forget_oldest_prefix(SequenceId but) {
   auto oldest = kept_.end();
-  for (auto it = kept_.begin(); it != kept_.end(); ++it)
-    if (it->sequence != but && (oldest == kept_.end() || it->used < oldest->used)) oldest = it;
-  if (oldest == kept_.end()) return;
+  for (auto it = kept_.begin(); it != kept_.end(); ++it) {
+    const bool needed = it->sequence == but ||
+                        std::ranges::any_of(active_, [&](const auto& a) { return a.second.from == it->sequence; });
+    if (!needed && (oldest == kept_.end() || it->used < oldest->used)) oldest = it;
+  }
+  if (oldest == kept_.end()) return false;
   released_.push_back(oldest->sequence);
   kept_.erase(oldest);
+  return true;
 }
 
 // Pages are set aside for the longest that a sequence can become, so that none runs out of them half-way.
 bool Batcher::has_room_for(const GenerationRequest& request) {
   const CachePages& pages = limits_.pages;
   std::uint64_t taken = pages.for_positions(std::uint64_t{request.prompt.size()} + request.max_tokens);
+  if (limits_.drafts != 0) taken += active_.size() + 1;  // one each that a sequence and its copy do not share
   for (const auto& [id, g] : active_) {
     taken += pages.for_positions(g.longest());
     for (const std::size_t at : g.keep_at) taken += pages.for_positions(at);
@@ -68,7 +73,8 @@ bool Batcher::has_room_for(const GenerationRequest& request) {
     for (const Kept& k : kept_) n += pages.for_positions(k.tokens.size());
     return n;
   };
-  while (!kept_.empty() && taken + kept() > pages.count) forget_oldest_prefix({});
+  while (taken + kept() > pages.count && forget_oldest_prefix({})) {
+  }
   return active_.empty() || taken <= pages.count;
 }
 
@@ -110,10 +116,7 @@ void Batcher::use_prefixes(Generation& g) {
   // Room is made now, long before the copy: the nodes hear of it in time.
   std::size_t planned = g.keep_at.size();
   for (const auto& [id, other] : active_) planned += other.keep_at.size();
-  while (!kept_.empty() && kept_.size() + planned > limits_.prefixes) {
-    const std::size_t before = kept_.size();
-    forget_oldest_prefix(g.from);
-    if (kept_.size() == before) break;
+  while (kept_.size() + planned > limits_.prefixes && forget_oldest_prefix(g.from)) {
   }
 }
 
@@ -128,6 +131,44 @@ void Batcher::start_waiting() {
     active_.emplace(id, std::move(g));
     waiting_.pop_front();
   }
+}
+
+// What followed the last tokens where they stood before, the latest such place, with the longest run first.
+std::vector<std::int32_t> Batcher::guess(const Generation& g, std::size_t most) {
+  constexpr std::size_t kLongest = 4, kShortest = 2;
+  const auto& t = g.tokens;
+  for (std::size_t n = kLongest; n >= kShortest && most > 0; --n) {
+    if (t.size() < n + 1) continue;
+    const auto last = t.end() - static_cast<std::ptrdiff_t>(n);
+    for (auto at = last; at != t.begin();) {
+      --at;
+      if (!std::equal(last, t.end(), at)) continue;
+      const auto from = at + static_cast<std::ptrdiff_t>(n);
+      const auto count = std::min<std::ptrdiff_t>(t.end() - from, static_cast<std::ptrdiff_t>(most));
+      return {from, from + count};
+    }
+  }
+  return {};
+}
+
+// Of the guesses that are under way `right` were, from the first on.
+void Batcher::settle_draft(std::uint64_t id, std::size_t right) {
+  const auto it = active_.find(id);
+  if (it == active_.end()) return;
+  Generation& g = it->second;
+  if (g.draft.empty()) return;
+  g.draft_credit = right == 0 ? g.draft_credit - 1 : std::min(g.draft_credit + 1, 4);
+  if (g.draft_credit <= 0) {
+    constexpr std::size_t kPause = 24;
+    g.draft_again = g.tokens.size() + kPause;
+    g.draft_credit = 1;
+  }
+  if (right < g.draft.size()) {
+    std::swap(g.sequence, g.before_draft);
+    g.computed = g.computed_before;
+  }
+  released_.push_back(std::exchange(g.before_draft, {}));
+  g.draft.clear();
 }
 
 std::optional<Step> Batcher::next_step() {
@@ -152,10 +193,25 @@ std::optional<Step> Batcher::next_step() {
     step.tokens.insert(step.tokens.end(), g.tokens.begin() + static_cast<std::ptrdiff_t>(first),
                        g.tokens.begin() + static_cast<std::ptrdiff_t>(first + rows));
     if (first + rows == g.tokens.size()) {
-      SampleSpec spec = g.request.sample;
-      spec.position = static_cast<std::uint32_t>(g.tokens.size());
-      step.wanted.push_back({static_cast<std::uint16_t>(step.tokens.size() - 1), HeadWant::candidates, spec});
-      flight.sampled.push_back(id);
+      const std::size_t drawn = g.tokens.size() - g.request.prompt.size();
+      if (drawn > 0 && slice.keep.value == 0 && active_.size() <= kDraftingSequences &&
+          g.tokens.size() >= g.draft_again)
+        g.draft = guess(g, std::min({std::size_t{limits_.drafts}, g.request.max_tokens - drawn - 1, room - rows}));
+      if (!g.draft.empty()) {
+        g.before_draft = {next_sequence_++};
+        g.computed_before = first;
+        step.sequences.back().keep = g.before_draft;
+        step.sequences.back().rows += static_cast<std::uint32_t>(g.draft.size());
+        step.tokens.insert(step.tokens.end(), g.draft.begin(), g.draft.end());
+      }
+      const std::size_t last = step.tokens.size() - 1 - g.draft.size();
+      for (std::size_t i = 0; i <= g.draft.size(); ++i) {
+        SampleSpec spec = g.request.sample;
+        spec.position = static_cast<std::uint32_t>(g.tokens.size() + i);
+        step.wanted.push_back({static_cast<std::uint16_t>(last + i), HeadWant::candidates, spec});
+      }
+      flight.sampled.emplace_back(id, 1 + g.draft.size());
+      rows += g.draft.size();
     }
     flight.rows.emplace_back(id, static_cast<std::uint32_t>(rows));
     room -= static_cast<std::uint32_t>(rows);
@@ -171,7 +227,8 @@ std::optional<Step> Batcher::next_step() {
     for (auto it = from; it != to && room > 0; ++it) {
       auto& [id, g] = *it;
       const std::size_t left = g.tokens.size() - g.computed;
-      if (g.step == 0 && !g.alone && !g.held && (left == 1) == decoding) add(id, g, std::min<std::size_t>(left, room));
+      const bool due = g.tokens.size() > g.request.prompt.size() && left <= 1 + std::size_t{kMaxDrafts};
+      if (g.step == 0 && !g.alone && !g.held && due == decoding) add(id, g, std::min<std::size_t>(left, room));
     }
   };
   for (const bool decoding : {true, false}) {
@@ -191,6 +248,7 @@ void Batcher::finish(std::uint64_t id, GenerationEvent event) {
   const auto it = active_.find(id);
   if (!it->second.cancelled) events_.emplace_back(id, std::move(event));
   released_.push_back(it->second.sequence);
+  if (it->second.before_draft.value != 0) released_.push_back(it->second.before_draft);
   active_.erase(it);
 }
 
@@ -228,11 +286,15 @@ void Batcher::fail_or_restart(std::uint64_t id, const Error& error, bool shared)
       break;
   }
   if (!again || g.restarts >= kMostRestarts) return finish(id, FailedEvent{error});
-  std::erase_if(kept_, [&](const Kept& k) {
-    if (k.sequence == g.from) released_.push_back(k.sequence);
-    return k.sequence == g.from;
-  });
+  if (error.code == Code::not_found)
+    std::erase_if(kept_, [&](const Kept& k) {
+      if (k.sequence == g.from) released_.push_back(k.sequence);
+      return k.sequence == g.from;
+    });
   released_.push_back(g.sequence);
+  if (g.before_draft.value != 0) released_.push_back(std::exchange(g.before_draft, {}));
+  if (!g.draft.empty()) g.draft_again = SIZE_MAX;  // the copy may be what failed
+  g.draft.clear();
   g.sequence = {next_sequence_++};
   g.computed = 0;
   g.kept = 0;
@@ -260,9 +322,11 @@ void Batcher::on_reply(std::uint64_t step, Result<StepReply> reply) {
   if (it == flights_.end()) return;
   const Flight flight = std::move(it->second);
   flights_.erase(it);
-  if (reply && reply->samples.size() != flight.sampled.size())
-    reply = fail(Code::corrupt, "a step of {} sampled rows was answered with {} samples", flight.sampled.size(),
-                 reply->samples.size());
+  std::size_t wanted = 0;
+  for (const auto& [id, samples] : flight.sampled) wanted += samples;
+  if (reply && reply->samples.size() != wanted)
+    reply =
+        fail(Code::corrupt, "a step of {} sampled rows was answered with {} samples", wanted, reply->samples.size());
   for (const auto& [id, rows] : flight.rows) {
     Generation& g = active_.at(id);
     g.step = 0;
@@ -283,8 +347,18 @@ void Batcher::on_reply(std::uint64_t step, Result<StepReply> reply) {
       released_.push_back(k.sequence);
   }
   if (!reply) return;
-  for (std::size_t i = 0; i < flight.sampled.size(); ++i)
-    if (active_.contains(flight.sampled[i])) on_sample(flight.sampled[i], std::move(reply->samples[i]));
+  std::size_t at = 0;
+  for (const auto& [id, samples] : flight.sampled) {
+    std::size_t right = 0;
+    for (std::size_t i = 0; i < samples && right == i && active_.contains(id); ++i) {
+      const auto& draft = active_.at(id).draft;
+      const std::int32_t token = reply->samples[at + i].token;
+      if (i < draft.size() && draft[i] == token) ++right;
+      on_sample(id, std::move(reply->samples[at + i]));
+    }
+    settle_draft(id, right);
+    at += samples;
+  }
 }
 
 }  // namespace myriad

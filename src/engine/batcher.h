@@ -6,6 +6,11 @@
 // beforehand: where the prompt ends, since the next turn of a chat begins with it, and where it parts from an earlier
 // prompt, since whatever both begin with is likely to come again. What a copy gives are the bits that computing would.
 //
+// Drafts: where the last tokens of a text stood in it before, those that followed are guessed to follow again. They go
+// into the step beside the token that is due, each row is sampled, and as many samples stand as the guesses before them
+// were right: the tokens are those that would have been drawn one by one. Before the rows the state is copied; if a
+// guess was wrong, the sequence goes on as that copy, and the tokens that stand are fed again with the next step.
+//
 // A step that fails because of one of its sequences is not the others' failure: each starts again by itself, from the
 // tokens that it has, so that nobody sees it but the one whose fault it is. So does everybody whose state is gone with
 // an earlier placement.
@@ -31,10 +36,12 @@ struct BatcherLimits {
   std::uint32_t queue = 64;           // requests that may wait
   CachePages pages{4096, 4};          // of all running sequences and kept prefixes together
   std::uint32_t prefixes = 0;         // that are kept at most
+  std::uint32_t drafts = 0;           // guessed tokens of a step and sequence, at most
 };
 inline constexpr std::size_t kLeastPrefix = 32;       // tokens that are worth a copy, beyond what a kept one has
 inline constexpr std::size_t kRememberedPrompts = 8;  // to find out where prompts part
 inline constexpr int kMostRestarts = 3;
+inline constexpr std::size_t kDraftingSequences = 2;  // with more that run, steps have rows enough without guesses
 
 class Batcher {
  public:
@@ -82,6 +89,11 @@ class Batcher {
     SequenceId from;                   // the kept prefix that it begins as, until its first step is back
     std::vector<std::size_t> keep_at;  // positions where a copy of its state is to be made, ascending
     bool alone = false;                // its next step is its own
+    SequenceId before_draft;           // the copy that was made before the guesses that are under way
+    std::vector<std::int32_t> draft;   // those
+    std::size_t computed_before = 0;   // positions of that copy
+    int draft_credit = 2;              // guesses are left alone for a while when none was right of late
+    std::size_t draft_again = 0;       // tokens, when they are tried again
     bool held = false;                 // until resume()
     int restarts = 0;
     [[nodiscard]] std::uint64_t longest() const { return std::uint64_t{request.prompt.size()} + request.max_tokens; }
@@ -93,17 +105,21 @@ class Batcher {
   };
   struct Flight {
     std::vector<std::pair<std::uint64_t, std::uint32_t>> rows;  // generation, rows of it
-    std::vector<std::uint64_t> sampled;                         // generations in the order of Step::wanted
-    std::vector<Kept> kept;                                     // copies that it makes
+    std::vector<std::pair<std::uint64_t, std::size_t>>
+        sampled;             // generations and samples, in the order of Step::wanted
+    std::vector<Kept> kept;  // copies that it makes
   };
   void start_waiting();
   [[nodiscard]] bool has_room_for(const GenerationRequest& request);
   void use_prefixes(Generation& g);
-  void forget_oldest_prefix(SequenceId but);
+  // But the one that is named, and those that somebody is about to begin as. False if there is none.
+  bool forget_oldest_prefix(SequenceId but);
   // Of the step's failure.
   void fail_or_restart(std::uint64_t id, const Error& error, bool shared);
   void finish(std::uint64_t id, GenerationEvent event);
   void on_sample(std::uint64_t id, Sample sample);
+  [[nodiscard]] static std::vector<std::int32_t> guess(const Generation& g, std::size_t most);
+  void settle_draft(std::uint64_t id, std::size_t right);
 
   BatcherLimits limits_;
   std::uint64_t next_sequence_;

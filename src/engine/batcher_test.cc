@@ -132,6 +132,59 @@ TEST(Batcher, TheNextTurnBeginsWhereTheLastPromptEnded) {
   EXPECT_LE(b.kept(), 2u);
 }
 
+// The tokens are those that would have been drawn one by one, whatever is guessed and whenever a guess is wrong; state
+// is fed in order, and every sequence is given up.
+TEST(Batcher, GuessesChangeNoToken) {
+  CounterRandom random(11);
+  for (int round = 0; round < 50; ++round) {
+    // A text that repeats itself for the most part: token i is a function of i.
+    const std::size_t period = 3 + random.below(6), wanted = 20 + random.below(60);
+    const auto token_at = [&](std::size_t i) { return static_cast<std::int32_t>(i % 17 == 0 ? 100 + i : i % period); };
+    std::vector<std::int32_t> prompt;
+    for (std::size_t i = 0; i < 12; ++i) prompt.push_back(token_at(i));
+    Batcher b({.sequences = 1,
+               .context = 200,
+               .step_rows = 12,
+               .pages = {200, 4},
+               .prefixes = round % 2 == 0 ? 0U : 1U,
+               .drafts = 5},
+              1);
+    ASSERT_TRUE(b.admit(request_of(prompt, static_cast<std::uint32_t>(wanted))));
+    std::map<SequenceId, std::vector<std::int32_t>> fed;
+    std::set<SequenceId> released;
+    std::size_t steps = 0, drafted = 0;
+    while (auto step = b.next_step()) {
+      ++steps;
+      ASSERT_EQ(step->sequences.size(), 1u);
+      const SequenceRows& s = step->sequences[0];
+      if (s.keep.value != 0) fed[s.keep] = fed[s.sequence];
+      auto& mine = fed[s.sequence];
+      ASSERT_EQ(mine.size(), s.first_position);
+      mine.insert(mine.end(), step->tokens.begin(), step->tokens.end());
+      StepReply r;
+      for (const SampledRow& w : step->wanted) {
+        const std::size_t position = s.first_position + w.row + 1u;
+        EXPECT_EQ(w.sample.position, position);
+        // What a model draws depends on all that was fed: behind a wrong token, something else.
+        bool right = true;
+        for (std::size_t i = 0; i < position; ++i) right = right && mine[i] == token_at(i);
+        r.samples.push_back({right ? token_at(position) : -5, 0, {}});
+      }
+      drafted += step->wanted.size() > 1;
+      b.on_reply(step->step, std::move(r));
+      for (const SequenceId id : b.take_released()) EXPECT_TRUE(released.insert(id).second);
+    }
+    std::vector<std::int32_t> drawn;
+    for (auto& [id, event] : b.take_events())
+      if (auto* t = std::get_if<TokenEvent>(&event)) drawn.push_back(t->sample.token);
+    ASSERT_EQ(drawn.size(), wanted);
+    for (std::size_t i = 0; i < wanted; ++i) EXPECT_EQ(drawn[i], token_at(12 + i)) << i;
+    EXPECT_GT(drafted, 0u);
+    EXPECT_LT(steps, wanted) << "guesses save steps";
+    EXPECT_EQ(released.size() + b.kept(), fed.size());
+  }
+}
+
 TEST(Batcher, APrefixThatIsGoneIsComputed) {
   Batcher b({.sequences = 1, .context = 400, .step_rows = 400, .pages = {400, 4}, .prefixes = 1}, 1);
   ASSERT_TRUE(b.admit(request_of(counting(0, 100), 2)));
@@ -230,7 +283,7 @@ TEST(Batcher, Property) {
   const std::uint64_t seed = std::random_device{}();
   CounterRandom random(seed);
   SCOPED_TRACE(seed);
-  Batcher b({3, 64, 10, 2, 8, {16, 14}, 2}, 500);
+  Batcher b({3, 64, 10, 2, 8, {16, 14}, 2, 3}, 500);
   std::map<std::uint64_t, int> ended;
   std::map<SequenceId, std::uint32_t> position, copies;
   std::vector<Step> in_flight;
@@ -266,7 +319,7 @@ TEST(Batcher, Property) {
           EXPECT_EQ(copies[s.from], s.first_position);
           position[s.sequence] = s.first_position;
         }
-        if (s.keep.value != 0) copies[s.keep] = s.first_position;
+        if (s.keep.value != 0) copies[s.keep] = position[s.keep] = s.first_position;
         EXPECT_EQ(position[s.sequence], s.first_position);
         position[s.sequence] += s.rows;
         for (const auto& other : in_flight)

@@ -30,7 +30,8 @@ BatcherLimits limits_of(const PipelineInfo& info, std::uint32_t queue) {
           std::max<std::uint32_t>(info.stages, 1),
           queue,
           cache_pages(info.budget),
-          info.budget.prefixes};
+          info.budget.prefixes,
+          info.budget.drafts};
 }
 
 }  // namespace

@@ -257,7 +257,7 @@ struct Node::Impl {
 
     const Budget& b = assign.budget;
     if (b.sequences == 0 || b.sequences > kMaxSequencesPerNode || b.context == 0 || b.context > kMaxContextPositions ||
-        b.step_rows == 0 || b.step_rows > kMaxRowsPerStep || b.prefixes > kMaxSequencesPerNode ||
+        b.step_rows == 0 || b.step_rows > kMaxRowsPerStep || b.prefixes > kMaxSequencesPerNode || b.drafts > kMaxDrafts ||
         (b.positions != 0 && b.positions < b.context))
       return fail(Code::invalid_argument,
                   "the assignment of epoch {} wants {} sequences and {} kept prefixes, contexts of {} positions, {} in "

@@ -56,6 +56,9 @@ Status check_budget(const Budget& b) {
     return fail(Code::invalid_argument,
                 "caches of {} positions in all were asked for, and sequences of up to {}; one sequence must fit",
                 b.positions, b.context);
+  if (b.drafts > kMaxDrafts)
+    return fail(Code::invalid_argument, "{} tokens to be guessed at a time were asked for; there can be at most {}",
+                b.drafts, kMaxDrafts);
   if (b.prefixes > kMaxSequences)
     return fail(Code::invalid_argument, "{} kept prefixes were asked for; there can be at most {}", b.prefixes,
                 kMaxSequences);

@@ -119,7 +119,9 @@ struct Budget {
   std::uint32_t prefixes =
       0;  // states of prompts that are kept beside the running sequences, for requests that begin alike
   KvCache cache = KvCache::by_profile;
+  std::uint32_t drafts = 0;  // tokens that are guessed from what the text repeats, and checked in one step
 };
+inline constexpr std::uint32_t kMaxDrafts = 16;
 // Caches are given out in pages of whole positions; the page tables are the same in all parts of a node.
 struct CachePages {
   std::uint32_t positions;  // of a page
@@ -127,9 +129,9 @@ struct CachePages {
   [[nodiscard]] std::uint64_t for_positions(std::uint64_t n) const { return (n + positions - 1) / positions; }
 };
 CachePages cache_pages(const Budget& budget);
-// States there is room for: of running sequences and of kept prefixes.
+// States there is room for: of running sequences, of kept prefixes, and of sequences as they were before a guess.
 constexpr std::uint64_t state_slots(const Budget& b) {
-  return std::uint64_t{b.sequences} + b.prefixes;
+  return std::uint64_t{b.sequences} * (b.drafts != 0 ? 2 : 1) + b.prefixes;
 }
 // Attention state of a part of `units` units under `budget`; 0 for what is not attention. Saturates.
 std::uint64_t attention_state_bytes(const Operator& op, std::uint32_t units, Profile profile, const Budget& budget);

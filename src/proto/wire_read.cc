@@ -57,7 +57,8 @@ class Reader {
       return {};
     }
     return {b->sequences(), b->context(),  b->step_rows(),
-            b->positions(), b->prefixes(), enumerator(b->cache(), KvCache::i8, "type of cache")};
+            b->positions(), b->prefixes(), enumerator(b->cache(), KvCache::i8, "type of cache"),
+            b->drafts()};
   }
 
   std::vector<NodeAddress> addresses(const flatbuffers::Vector<flatbuffers::Offset<wire::NodeAddress>>* v) {

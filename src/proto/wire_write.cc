@@ -62,7 +62,7 @@ auto tensors(FlatBufferBuilder& b, const std::vector<Activation>& from) {
 }
 
 wire::Budget budget(const Budget& x) {
-  return {x.sequences, x.context, x.step_rows, x.positions, x.prefixes, static_cast<std::uint8_t>(x.cache)};
+  return {x.sequences, x.context, x.step_rows, x.positions, x.prefixes, static_cast<std::uint8_t>(x.cache), x.drafts};
 }
 
 Body write(FlatBufferBuilder& b, const Hello& m) {

@@ -33,6 +33,17 @@ class Caches(Case):
         self.assertGreater(kept[2], 64)
         self.assertGreater(kept[4], 64)
 
+    def test_guesses_change_no_token(self):
+        for sampling in ({}, {"temperature": 0.6, "seed": 5}):
+            texts = []
+            for name, drafts in (("none", 0), ("some", 6)):
+                fleet = self.fleet(TINY, "--nodes", 3, "--node-memory", "64MiB", "--draft-tokens", drafts, name=name)
+                calls = sum(fleet.calls().values())
+                texts.append(self.answer(fleet, prompt=LONG_PROMPT, max_tokens=120, **sampling)[0])
+                say(f"  {sum(fleet.calls().values()) - calls} calls with {drafts} guesses a step")
+                fleet.stop()
+            self.assertEqual(texts[0], texts[1])
+
     def test_every_type_of_cache_is_the_same_everywhere(self):
         ids = self.directory / "cache-ids"
         ids.write_text(",".join(map(str, holdout_ids(self, 60))))
