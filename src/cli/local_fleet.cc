@@ -2,9 +2,12 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/fleet_client.h"
+#include "kernels/numa.h"
 #include "net/ports.h"
 #include "net/reactor.h"
 #include "net/token_file.h"
@@ -22,6 +25,24 @@ std::uint16_t number(const nlohmann::json& object, const char* key) {
              ? object[key].get<std::uint16_t>()
              : std::uint16_t{0};
 }
+
+// A wish for the processes that are started while this lives, unless the user has one (kernels/numa.h). Nothing else in
+// this process reads the environment then.
+class NumaWish {
+ public:
+  explicit NumaWish(const std::string& wish) : ours_(std::getenv(kName) == nullptr) {
+    if (ours_) setenv(kName, wish.c_str(), 1);
+  }
+  ~NumaWish() {
+    if (ours_) unsetenv(kName);
+  }
+  NumaWish(const NumaWish&) = delete;
+  NumaWish& operator=(const NumaWish&) = delete;
+
+ private:
+  static constexpr const char* kName = "MYRIAD_NUMA_NODE";
+  const bool ours_;
+};
 
 }  // namespace
 
@@ -115,6 +136,7 @@ Status LocalFleet::launch(const LocalFleetOptions& options) {
                                   Bytes{0}, daemon));
   MYRIAD_TRY_STATUS(collect_ready(soon()));
   state_.controller = fmt::format("127.0.0.1:{}", state_.processes.front().port);
+  const auto wishes = numa_wishes(Topology::here(), options.nodes, options.threads);
   for (std::uint32_t i = 0; i < options.nodes; ++i) {
     const std::string name = fmt::format("n{}", i);
     std::vector<std::string> arguments{"node",
@@ -136,6 +158,8 @@ Status LocalFleet::launch(const LocalFleetOptions& options) {
       arguments.emplace_back("--parts");
       arguments.push_back(options.cut_directory.string());
     }
+    std::optional<NumaWish> wish;
+    if (!wishes.empty()) wish.emplace(wishes[i]);
     MYRIAD_TRY_STATUS(start_process("node", name, std::move(arguments), options.node_memory, daemon));
   }
   MYRIAD_TRY_STATUS(collect_ready(soon()));

@@ -10,6 +10,7 @@
 #include "cli/fleet_size.h"
 #include "cli/local_fleet.h"
 #include "gateway/fleet_pipeline.h"
+#include "kernels/numa.h"
 #include "kernels/thread_pool.h"
 #include "net/ports.h"
 #include "plan/account.h"
@@ -26,6 +27,7 @@ class LocalSession final : public Session {
     auto session = std::unique_ptr<LocalSession>(new LocalSession(std::move(model)));
     CutOptions cut_options;
     cut_options.random_seed = options.cut_seed;
+    MYRIAD_TRY_STATUS(place_process(options.threads != 0 ? options.threads : usable_cores()));
     MYRIAD_TRY(std::unique_ptr<LocalPipeline> pipeline,
                session->model_.pipeline(options.profile, budget, options.threads, cut_options));
     session->pipeline_ = std::move(pipeline);

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <vector>
 
+#include "kernels/numa.h"
+
 namespace myriad {
 
 namespace {
@@ -109,11 +111,14 @@ struct ThreadPool::Impl {
 ThreadPool::ThreadPool(std::size_t threads) : impl_(std::make_unique<Impl>()) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
+  std::vector<std::vector<int>> homes;
+  if (threads > 1 && numa_enabled()) homes = homes_of_workers(Topology::here(), threads);
   pthread_attr_setstacksize(&attributes, kStackBytes);
   for (std::size_t i = 1; i < threads; ++i) {
     pthread_t worker;
     // A machine that has no room for one more thread runs with those it has.
     if (pthread_create(&worker, &attributes, &Impl::run, impl_.get()) != 0) break;
+    if (!homes.empty()) keep_to(worker, homes[i - 1]);
     impl_->workers.push_back(worker);
   }
   pthread_attr_destroy(&attributes);

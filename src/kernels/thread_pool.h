@@ -10,7 +10,7 @@ namespace myriad {
 class ThreadPool {
  public:
   // `threads` counts the calling thread: 1 starts none. Stacks are 256 KiB so that they do not eat a small node's
-  // budget.
+  // budget. Workers of a pool that needs the cores of several NUMA nodes are spread over them (kernels/numa.h).
   explicit ThreadPool(std::size_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "engine/stage_runner.h"
 #include "engine/work_queue.h"
+#include "kernels/numa.h"
 #include "model/config.h"
 #include "net/peer_pool.h"
 #include "node/part_loader.h"
@@ -481,9 +482,11 @@ struct Node::Impl {
 };
 
 Result<std::unique_ptr<Node>> Node::start(NodeOptions options, std::function<void()> on_stop) {
+  const std::size_t threads = options.threads != 0 ? options.threads : usable_cores();
+  MYRIAD_TRY_STATUS(place_process(threads));  // the threads of Impl are started where this one is
   auto impl = std::make_unique<Impl>();
   MYRIAD_TRY(impl->kernels, choose_kernels());
-  impl->pool = std::make_unique<ThreadPool>(options.threads != 0 ? options.threads : usable_cores());
+  impl->pool = std::make_unique<ThreadPool>(threads);
   MYRIAD_TRY(PartStore store, PartStore::open(options.store, options.local_parts));
   impl->store = std::make_unique<PartStore>(std::move(store));
   impl->self = {Role::node, options.id, wall_nanos()};
