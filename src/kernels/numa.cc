@@ -30,15 +30,22 @@ std::size_t most_cores(const Topology& topology) {
   return most;
 }
 
-// The node with cores for `threads` (with `only_free`: that nobody uses yet) that is least used after it takes them;
-// the first of equals. used[i] counts threads of node i.
+// Whether a process of that many threads can be kept to the node. To keep it to one core would tie its threads to that.
+bool has_room(const Topology::Node& node, std::size_t threads) {
+  return node.cores.size() >= std::max<std::size_t>(threads, 2);
+}
+
+// The node, of those that `suits` holds for, that is least used after it takes `threads` more; the first of equals.
+// used[i] counts threads of node i.
+template <class Suits>
 std::optional<std::size_t> least_used(const Topology& topology, const std::vector<std::size_t>& used,
-                                      std::size_t threads, bool only_free) {
+                                      std::size_t threads, Suits suits) {
+  const auto after = [&](std::size_t i) { return used[i] + threads; };
   std::optional<std::size_t> best;
   for (std::size_t i = 0; i < topology.nodes.size(); ++i) {
-    const std::size_t cores = topology.nodes[i].cores.size();
-    if (cores < threads || (only_free && cores < used[i] + threads)) continue;
-    if (!best || (used[i] + threads) * topology.nodes[*best].cores.size() < (used[*best] + threads) * cores) best = i;
+    if (!suits(i)) continue;
+    if (!best || after(i) * topology.nodes[*best].cores.size() < after(*best) * topology.nodes[i].cores.size())
+      best = i;
   }
   return best;
 }
@@ -67,7 +74,7 @@ Result<NumaPlacement> choose_numa(const Topology& topology, std::size_t threads,
   if (topology.nodes.size() < 2) return placement;
   const Topology::Node* chosen = nullptr;
   for (const auto& node : topology.nodes) {
-    if (node.cores.size() < threads) continue;
+    if (!has_room(node, threads)) continue;
     if (std::ranges::binary_search(node.processors(), processor)) {
       chosen = &node;
       break;
@@ -76,14 +83,15 @@ Result<NumaPlacement> choose_numa(const Topology& topology, std::size_t threads,
   }
   if (chosen != nullptr) {
     placement.processors = chosen->processors();
-  } else {
+  } else if (most_cores(topology) < threads) {
     for (const auto& node : topology.nodes) placement.interleave.push_back(node.id);
   }
   return placement;
 }
 
 std::vector<std::string> numa_wishes(const Topology& topology, std::size_t processes, std::size_t threads) {
-  if (topology.nodes.size() < 2 || threads == 0 || most_cores(topology) < threads) return {};
+  const auto roomy = [&](const Topology::Node& node) { return has_room(node, threads); };
+  if (topology.nodes.size() < 2 || threads == 0 || std::ranges::none_of(topology.nodes, roomy)) return {};
   std::size_t cores = 0;
   for (const auto& node : topology.nodes) cores += node.cores.size();
   // with more threads than cores every node has too many anyway
@@ -91,7 +99,9 @@ std::vector<std::string> numa_wishes(const Topology& topology, std::size_t proce
   std::vector<std::size_t> used(topology.nodes.size(), 0);
   std::vector<std::string> wishes;
   for (std::size_t i = 0; i < processes; ++i) {
-    const auto node = least_used(topology, used, threads, enough);
+    const auto node = least_used(topology, used, threads, [&](std::size_t n) {
+      return roomy(topology.nodes[n]) && (!enough || used[n] + threads <= topology.nodes[n].cores.size());
+    });
     if (node) used[*node] += threads;
     wishes.push_back(node ? std::to_string(topology.nodes[*node].id) : "none");
   }
@@ -103,7 +113,7 @@ std::vector<std::vector<int>> homes_of_workers(const Topology& topology, std::si
   std::vector<std::size_t> used(topology.nodes.size(), 0);
   std::vector<std::vector<int>> homes;
   for (std::size_t i = 0; i < threads; ++i) {
-    const std::size_t node = least_used(topology, used, 1, false).value_or(0);
+    const std::size_t node = least_used(topology, used, 1, [](std::size_t) { return true; }).value_or(0);
     ++used[node];
     if (i == 0) continue;  // the caller's share, wherever it runs
     homes.push_back(topology.nodes[node].cores.size() > 1 ? topology.nodes[node].processors() : std::vector<int>());

@@ -6,7 +6,8 @@
 // all nodes: workers are spread over them, and pages are taken from the nodes in turn, since every thread reads all
 // weights and they would otherwise all lie with the loader's thread.
 //
-// No thread is tied to a core: docs/architecture.md has what that costs. MYRIAD_PIN=0 turns all this off.
+// No thread is tied to a core, nor to a node of which the process has only one: docs/architecture.md has what that was
+// measured to cost. MYRIAD_PIN=0 turns all this off.
 #pragma once
 
 #include <pthread.h>

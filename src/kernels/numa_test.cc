@@ -78,6 +78,16 @@ TEST(Numa, AProcessThatFitsKeepsToTheNodeItRunsOn) {
   EXPECT_EQ(chosen(machine({2, 3, 5}), 3, "", 0).processors, (std::vector{5, 6, 7, 8, 9}));  // no room on its own
 }
 
+TEST(Numa, NothingIsTiedToOneCore) {
+  const auto placement = chosen(machine({1, 1}), 1, "", 0);
+  EXPECT_TRUE(placement.processors.empty() && placement.interleave.empty());
+  EXPECT_EQ(chosen(machine({1, 2}), 1, "", 0).processors, (std::vector{1, 2}));
+  EXPECT_EQ(chosen(machine({1, 1}), 2, "", 0).interleave, (std::vector{0, 2}));
+  EXPECT_TRUE(numa_wishes(machine({1, 1}), 2, 1).empty());
+  EXPECT_EQ(numa_wishes(machine({1, 2}), 3, 1), (std::vector<std::string>{"2", "2", "none"}));
+  EXPECT_EQ(chosen(machine({1, 1}), 1, "2", 0).processors, std::vector{1});  // but by wish
+}
+
 TEST(Numa, AProcessThatDoesNotFitTakesMemoryFromAll) {
   const auto placement = chosen(machine({4, 4}), 5, "", 1);
   EXPECT_TRUE(placement.processors.empty());
