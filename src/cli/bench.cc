@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/session.h"
+#include "cli/streams.h"
 #include "kernels/read_bandwidth.h"
 #include "kernels/thread_pool.h"
 #include "net/hop_bench.h"
@@ -66,13 +67,15 @@ void print_rate(const BenchModelOptions& o, const Session& session, std::string_
   const double bytes = bytes_of_a_token(session.model().graph());
   const double rate = tokens / seconds;
   if (o.json) {
-    fmt::print(
+    print_out(
         "{{\"tokens_per_second\": {:.3f}, \"bytes_per_token\": {:.0f}, \"gigabytes_per_second\": {:.3f}, \"seconds\": "
         "{:.4f}, \"tokens\": {:.0f}, \"sequences\": {}, \"nodes\": {}}}\n",
         rate, bytes, bytes * reads / seconds / 1e9, seconds, tokens, o.sequences, o.engine.nodes);
   } else {
-    fmt::print("{}: {:.2f} tokens/s ({:.0f} tokens in {:.2f} s; {:.2f} GB/s of weights)\n", what, rate, tokens, seconds,
-               bytes * reads / seconds / 1e9);
+    // Of a prompt weights are read once for many rows: their bytes a second say nothing.
+    const std::string streamed =
+        what == "decode" ? fmt::format("; {:.2f} GB/s of weights", bytes * reads / seconds / 1e9) : std::string();
+    print_out("{}: {:.2f} tokens/s ({:.0f} tokens in {:.2f} s{})\n", what, rate, tokens, seconds, streamed);
   }
 }
 
@@ -131,7 +134,7 @@ int bench_batch_command(const BenchModelOptions& options) {
   const std::uint32_t most = o.sequences;
   for (std::uint32_t n = 1;; n = std::min(2 * n, most)) {
     o.sequences = n;
-    if (!o.json) fmt::print("{:>3} sequences, ", n);
+    if (!o.json) print_out("{:>3} sequences, ", n);
     if (const Status status = bench_decode(o); !status) return report("bench batch", status.error());
     if (n == most) return kDone;
   }
@@ -143,12 +146,12 @@ int bench_hop_command(const BenchHopOptions& options) {
     if (!times) return report("bench hop", times.error());
     const std::string_view name = form == Form::i8 ? "int8" : "bf16";
     if (options.json)
-      fmt::print(
+      print_out(
           "{{\"form\": \"{}\", \"values\": {}, \"frame_bytes\": {}, \"bare_us\": {:.2f}, \"call_us\": {:.2f}, "
           "\"ratio\": {:.3f}}}\n",
           name, options.values, times->frame_bytes, times->bare_us, times->call_us, times->call_us / times->bare_us);
     else
-      fmt::print(
+      print_out(
           "{} values as {} there and back, {} bytes each way: a call {:.1f} us, a plain socket {:.1f} us, {:.2f} x\n",
           options.values, name, times->frame_bytes, times->call_us, times->bare_us, times->call_us / times->bare_us);
   }
@@ -160,10 +163,10 @@ int bench_read_command(const BenchReadOptions& options) {
   const auto rate = read_bandwidth(threads, options.bytes.value, options.seconds);
   if (!rate) return report("bench read", rate.error());
   if (options.json) {
-    fmt::print("{{\"threads\": {}, \"bytes\": {}, \"gigabytes_per_second\": {:.3f}}}\n", threads, options.bytes.value,
-               *rate);
+    print_out("{{\"threads\": {}, \"bytes\": {}, \"gigabytes_per_second\": {:.3f}}}\n", threads, options.bytes.value,
+              *rate);
   } else {
-    fmt::print("{:.2f} GB/s read by {} thread{}\n", *rate, threads, threads == 1 ? "" : "s");
+    print_out("{:.2f} GB/s read by {} thread{}\n", *rate, threads, threads == 1 ? "" : "s");
   }
   return kDone;
 }

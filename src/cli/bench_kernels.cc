@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/streams.h"
 #include "kernels/kernels.h"
 #include "kernels/read_bandwidth.h"
 #include "kernels/thread_pool.h"
@@ -190,20 +191,20 @@ Status bench_kernels(const BenchKernelsOptions& o) {
   std::memset(memory.data(), 1, memory.size());
   KernelBench bench(*kernels, pool, o.columns, memory.bytes());
   if (!o.json)
-    fmt::print("{} kernels, {} thread{}, {} columns, {} of weights\n{:<8} {:>12} {:>12} {:>9} {:>18}\n", kernels->name,
-               pool.threads(), pool.threads() == 1 ? "" : "s", o.columns, human({memory.size()}), "weights",
-               "one token", "reader", "share", "512 tokens");
+    print_out("{} kernels, {} thread{}, {} columns, {} of weights\n{:<8} {:>12} {:>12} {:>9} {:>18}\n", kernels->name,
+              pool.threads(), pool.threads() == 1 ? "" : "s", o.columns, human({memory.size()}), "weights", "one token",
+              "reader", "share", "512 tokens");
   for (const DType t : types) {
     MYRIAD_TRY(const Rates r, bench.run(t));
     if (o.json)
-      fmt::print(
+      print_out(
           "{{\"type\": \"{}\", \"kernels\": \"{}\", \"threads\": {}, \"gigabytes_per_second\": {:.3f}, "
           "\"reader_gigabytes_per_second\": {:.3f}, \"giga_operations_per_second\": {:.1f}}}\n",
           dtype_name(t), kernels->name, pool.threads(), r.bytes / 1e9, r.reader / 1e9, r.operations / 1e9);
     else
-      fmt::print("{:<8} {:>7.2f} GB/s {:>7.2f} GB/s {:>7.0f} % {:>11.1f} Gop/s\n", dtype_name(t), r.bytes / 1e9,
-                 r.reader / 1e9, 100 * r.bytes / r.reader, r.operations / 1e9);
-    std::fflush(stdout);
+      print_out("{:<8} {:>7.2f} GB/s {:>7.2f} GB/s {:>7.0f} % {:>11.1f} Gop/s\n", dtype_name(t), r.bytes / 1e9,
+                r.reader / 1e9, 100 * r.bytes / r.reader, r.operations / 1e9);
+    flush_out();
   }
   if (!experts) return {};
   MYRIAD_TRY(const Rates r, bench.run_experts());

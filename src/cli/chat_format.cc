@@ -8,6 +8,7 @@
 #include "cli/exit_code.h"
 #include "cli/input.h"
 #include "cli/model_source.h"
+#include "cli/streams.h"
 #include "model/json_text.h"
 
 namespace myriad::cli {
@@ -23,7 +24,7 @@ Status format_line(const Tokenizer& tokenizer, ChatFormat format, std::string_vi
   out += "], \"ids\": [";
   for (std::size_t i = 0; i < ids.size(); ++i) out += fmt::format("{}{}", i == 0 ? "" : ", ", ids[i]);
   out += "]}\n";
-  std::fwrite(out.data(), 1, out.size(), stdout);
+  write_out(out);
   return {};
 }
 

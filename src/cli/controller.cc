@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/fleet_size.h"
+#include "cli/model_source.h"
 #include "cli/service.h"
 #include "net/token_file.h"
 
@@ -25,6 +27,11 @@ Status serve(const ControllerCommandOptions& options, StopSignal& stop) {
     return fail(Code::not_found,
                 "{} is not a cut model: it has no {}. Cut one first: myriad cut MODEL --out DIR --node-memory 256MiB",
                 options.cut_directory.string(), kManifestName);
+  if (options.cache_memory.value != 0) {
+    MYRIAD_TRY(const ModelSource model, ModelSource::open(options.cut_directory));
+    MYRIAD_TRY(controller.fleet.budget, with_cache_memory(model.graph(), *model.manifest(), options.cache_memory,
+                                                          options.profile, options.budget));
+  }
   Reactor reactor;
   MYRIAD_TRY(const std::unique_ptr<Controller> running, Controller::start(reactor, std::move(controller)));
   reactor.start();

@@ -1,5 +1,6 @@
 // `myriad cut`: a checkpoint into parts that nodes can hold; or, with --dry-run, what they would be and how many nodes
 // they need.
+#include "cli/streams.h"
 #include "part/cutter.h"
 
 #include <algorithm>
@@ -45,7 +46,7 @@ void show_json(const Plan& plan, const CutCommandOptions& options, const FleetSi
     out += fmt::format(", \"node_memory\": {}, \"nodes\": {}, \"sequences\": {}, \"context\": {}",
                        options.node_memory->value, size->nodes, options.sequences, options.context);
   out += "}\n";
-  std::fwrite(out.data(), 1, out.size(), stdout);
+  write_out(out);
 }
 
 void show_text(const Plan& plan, const CutCommandOptions& options, const FleetSize* size) {
@@ -61,7 +62,7 @@ void show_text(const Plan& plan, const CutCommandOptions& options, const FleetSi
         grouped(size->nodes), human(*options.node_memory), options.sequences, options.context,
         profile_name(options.profile), human({plan.bytes}), human({size->state_bytes}), human({size->buffer_bytes}),
         human({kProcessBytes}), 100 * kHeadroom);
-  std::fwrite(out.data(), 1, out.size(), stdout);
+  write_out(out);
 }
 
 Status dry_run(const ModelSource& model, const CutCommandOptions& options) {
@@ -92,21 +93,20 @@ Status real_cut(const ModelSource& model, const CutCommandOptions& options) {
   Result<Manifest> made = fail(Code::internal, "nothing was cut");
   {
     ProgressLine line("cutting " + plan.manifest.model_name);
-    made = cut_model(*model.weights(), plan.options, options.out, plan.manifest.model_name,
-                     [&](const CutProgress& p) {
-                       line.update(p.bytes_done, p.bytes,
-                                   fmt::format("{} of {} parts, {} of {}", grouped(p.parts_done), grouped(p.parts),
-                                               human({p.bytes_done}), human({p.bytes})));
-                     });
+    made = cut_model(*model.weights(), plan.options, options.out, plan.manifest.model_name, [&](const CutProgress& p) {
+      line.update(p.bytes_done, p.bytes,
+                  fmt::format("{} of {} parts, {} of {}", grouped(p.parts_done), grouped(p.parts),
+                              human({p.bytes_done}), human({p.bytes})));
+    });
   }
   MYRIAD_TRY(const Manifest manifest, std::move(made));
   if (options.json)
-    fmt::print("{{\"model\": {}, \"out\": {}, \"total\": {{\"parts\": {}, \"bytes\": {}, \"largest\": {}}}}}\n",
-               json_quoted(manifest.model_name), json_quoted(options.out.string()), manifest.parts.size(), plan.bytes,
-               plan.largest);
+    print_out("{{\"model\": {}, \"out\": {}, \"total\": {{\"parts\": {}, \"bytes\": {}, \"largest\": {}}}}}\n",
+              json_quoted(manifest.model_name), json_quoted(options.out.string()), manifest.parts.size(), plan.bytes,
+              plan.largest);
   else
-    fmt::print("{}: {} parts, {} bytes in {}\n", manifest.model_name, grouped(manifest.parts.size()),
-               grouped(plan.bytes), options.out.string());
+    print_out("{}: {} parts, {} bytes in {}\n", manifest.model_name, grouped(manifest.parts.size()),
+              grouped(plan.bytes), options.out.string());
   return {};
 }
 

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "cli/streams.h"
+
 namespace myriad::cli {
 
 int exit_code_of(Code code) {
@@ -31,8 +33,8 @@ int exit_code_of(Code code) {
 }
 
 void complain(std::string_view command, std::string_view sentence) {
-  std::fflush(stdout);
-  fmt::print(stderr, "myriad {}: {}\n", command, sentence);
+  flush_out();
+  print_err("myriad {}: {}\n", command, sentence);
 }
 
 int report(std::string_view command, const Error& error) {

@@ -10,6 +10,7 @@
 #include "cli/fleet_size.h"
 #include "cli/local_fleet.h"
 #include "cli/model_source.h"
+#include "cli/streams.h"
 #include "kernels/thread_pool.h"
 #include "net/ports.h"
 #include "net/token_file.h"
@@ -30,7 +31,7 @@ std::string fleet_option(const std::string& fleet) {
   return fleet == "default" ? "" : " --fleet " + fleet;
 }
 
-Status up(const FleetUpOptions& options) {
+Status up(FleetUpOptions options) {
   MYRIAD_TRY(const std::filesystem::path directory, fleet_directory(options.fleet));
   if (const auto state = read_state(options.fleet); state && state->running() != 0) {
     MYRIAD_TRY([[maybe_unused]] const auto claimed, claim_fleet_directory(options.fleet));  // says that it runs
@@ -46,6 +47,13 @@ Status up(const FleetUpOptions& options) {
       return fail(Code::invalid_argument, "{} was cut under the name '{}'; --name is for Hugging Face directories",
                   options.engine.model.string(), model.name());
     wanted.options.target_bytes = shared_target_bytes(model.graph(), options.engine.nodes, options.engine.node_memory);
+    if (options.cache_memory.value != 0) {
+      const Manifest planned = model.manifest() != nullptr
+                                   ? *model.manifest()
+                                   : planned_manifest(model.graph(), wanted.options, wanted.name);
+      MYRIAD_TRY(options.budget, with_cache_memory(model.graph(), planned, options.cache_memory, options.engine.profile,
+                                                   options.budget));
+    }
     MYRIAD_TRY_STATUS(check_fit(model.graph(), model.manifest(), wanted.options, options.engine.nodes,
                                 options.engine.node_memory, options.engine.profile, options.budget));
     // The context that the model was trained for is a limit of sense, not of the program.
@@ -71,23 +79,23 @@ Status up(const FleetUpOptions& options) {
   fleet.http = options.http;
   fleet.api_key_file = options.api_key_file;
   const auto began = std::chrono::steady_clock::now();
-  fmt::print(stderr, "starting {} nodes of {} …\n", fleet.nodes, human(fleet.node_memory));
+  print_err("starting {} nodes of {} …\n", fleet.nodes, human(fleet.node_memory));
   MYRIAD_TRY(const std::unique_ptr<LocalFleet> running, LocalFleet::start(fleet));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   MYRIAD_TRY(const std::string status, running->status());
   MYRIAD_TRY(const std::string account, account_of_status(status));
   const FleetState& state = running->state();
   const std::string suffix = fleet_option(options.fleet);
-  fmt::print("{}\nfleet '{}' is ready after {:.1f} s: {} on {} nodes of {}\n", account, options.fleet, seconds,
-             state.model, fleet.nodes, human(fleet.node_memory));
+  print_out("{}\nfleet '{}' is ready after {:.1f} s: {} on {} nodes of {}\n", account, options.fleet, seconds,
+            state.model, fleet.nodes, human(fleet.node_memory));
   if (!state.url.empty())
-    fmt::print(
+    print_out(
         "API at {}/v1. Try:\n"
         "  curl -N {}/v1/completions -H 'Content-Type: application/json' \\\n"
         "       -d '{{\"model\": \"{}\", \"prompt\": \"In the beginning\", \"max_tokens\": 32, \"stream\": true}}'\n",
         state.url, state.url, state.model);
-  fmt::print("  myriad fleet status{}\n  myriad fleet kill n0{}\n  myriad fleet down{}\nlogs in {}\n", suffix, suffix,
-             suffix, (state.directory / "logs").string());
+  print_out("  myriad fleet status{}\n  myriad fleet kill n0{}\n  myriad fleet down{}\nlogs in {}\n", suffix, suffix,
+            suffix, (state.directory / "logs").string());
   return {};
 }
 
@@ -113,8 +121,8 @@ Status status(const NamedFleetOptions& options) {
   MYRIAD_TRY(const std::string json, (*client)->status());
   if (!options.json) {
     MYRIAD_TRY(const std::string text, status_text(json));
-    if (!state.url.empty()) fmt::print("API {}/v1\n", state.url);
-    fmt::print("{}{}", text, process_lines(state));
+    if (!state.url.empty()) print_out("API {}/v1\n", state.url);
+    print_out("{}{}", text, process_lines(state));
     return {};
   }
   auto all = nlohmann::ordered_json::parse(json, nullptr, false);
@@ -130,7 +138,7 @@ Status status(const NamedFleetOptions& options) {
                                 {"running", is_running(p.id)},
                                 {"port", p.port},
                                 {"log", p.log.string()}});
-  fmt::print("{}\n", all.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  print_out("{}\n", all.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   return {};
 }
 
@@ -146,7 +154,7 @@ Status kill_node(const NamedFleetOptions& options) {
                 names);
   }
   if (!kill_now(at->id)) return fail(Code::unavailable, "{} (process {}) has ended already", options.node, at->id.pid);
-  fmt::print("{} (process {}) was killed\n", options.node, at->id.pid);
+  print_out("{} (process {}) was killed\n", options.node, at->id.pid);
   return {};
 }
 
@@ -162,7 +170,7 @@ Status down(const NamedFleetOptions& options) {
     return fail(Code::busy, "{} processes of the fleet '{}' could not be ended", state.running(), options.fleet);
   std::error_code ec;
   std::filesystem::remove_all(state.directory, ec);
-  fmt::print("fleet '{}' is down; {} processes ended\n", options.fleet, running);
+  print_out("fleet '{}' is down; {} processes ended\n", options.fleet, running);
   return {};
 }
 

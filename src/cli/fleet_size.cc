@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/account.h"
 #include "plan/advice.h"
 #include "plan/search.h"
 
@@ -69,6 +70,31 @@ Status check_fit(const Graph& graph, const Manifest* manifest, const CutOptions&
   const auto offers = equal_nodes(nodes, node_memory);
   MYRIAD_TRY([[maybe_unused]] const Placement placement, place(costs, offers));
   return {};
+}
+
+Result<Budget> with_cache_memory(const Graph& graph, const Manifest& manifest, Bytes cache_memory, Profile profile,
+                                 Budget budget) {
+  budget.positions = 0;
+  MYRIAD_TRY_STATUS(check_budget(budget));
+  std::uint64_t position = 0;
+  for (const ManifestPart& part : manifest.parts)
+    if (const Operator* op = graph.find(part.spec.op); op != nullptr)
+      position += op->state_bytes_per_position(part.spec.units(), cache_type(budget.cache, profile));
+  if (position == 0)
+    return fail(Code::invalid_argument,
+                "--cache-memory {}: this model has no caches that grow with the positions; leave it out",
+                human(cache_memory));
+  const CachePages pages = cache_pages(budget);
+  const std::uint64_t page = position * pages.positions;
+  const std::uint64_t least = page * pages.for_positions(budget.context);
+  if (cache_memory.value < least)
+    return fail(Code::does_not_fit,
+                "--cache-memory {}: one sequence of --context {} takes {} bytes ({}) in the caches of all nodes; give "
+                "at least that, less --context, or a smaller --cache-type",
+                human(cache_memory), budget.context, grouped(least), human({least}));
+  const std::uint64_t count = cache_memory.value / page;
+  if (count < pages.count) budget.positions = static_cast<std::uint32_t>(count * pages.positions);
+  return budget;
 }
 
 }  // namespace myriad::cli

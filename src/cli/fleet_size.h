@@ -27,6 +27,11 @@ Result<FleetSize> fleet_size(const Graph& graph, const Manifest& manifest, Bytes
 // does_not_fit, with the numbers and what would help; invalid_argument.
 Status check_fit(const Graph& graph, const Manifest* manifest, const CutOptions& options, std::size_t nodes,
                  Bytes node_memory, Profile profile, const Budget& budget);
+// The budget with as many positions as caches of so many bytes hold, in all parts of the manifest together: whole pages
+// of positions, or no bound where that is room for every sequence. Errors: does_not_fit (less than one sequence of the
+// budget's context, with the least), invalid_argument.
+Result<Budget> with_cache_memory(const Graph& graph, const Manifest& manifest, Bytes cache_memory, Profile profile,
+                                 Budget budget);
 // The manifest of a cut that is not made: without hashes.
 Manifest planned_manifest(const Graph& graph, const CutOptions& options, std::string name);
 

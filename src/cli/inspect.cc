@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/model_source.h"
+#include "cli/streams.h"
 #include "model/json_text.h"
 
 namespace myriad::cli {
@@ -76,15 +77,15 @@ void show_cut(const Manifest& manifest, bool json) {
                          json_quoted(role_name(role)), row.parts, row.bytes, row.largest);
       first = false;
     }
-    fmt::print("{}}}}}\n", out);
+    print_out("{}}}}}\n", out);
     return;
   }
-  fmt::print("{}: a cut model of {} parts\n\n{:<28} {:>9} {:>22} {:>16}\n", manifest.model_name, grouped(all.parts), "",
-             "parts", "bytes", "largest part");
+  print_out("{}: a cut model of {} parts\n\n{:<28} {:>9} {:>22} {:>16}\n", manifest.model_name, grouped(all.parts), "",
+            "parts", "bytes", "largest part");
   for (const auto& [role, row] : rows)
-    fmt::print("{:<28} {:>9} {:>22} {:>16}\n", role_name(role), grouped(row.parts), grouped(row.bytes),
-               grouped(row.largest));
-  fmt::print("{:<28} {:>9} {:>22} {:>16}\n", "all", grouped(all.parts), grouped(all.bytes), grouped(all.largest));
+    print_out("{:<28} {:>9} {:>22} {:>16}\n", role_name(role), grouped(row.parts), grouped(row.bytes),
+              grouped(row.largest));
+  print_out("{:<28} {:>9} {:>22} {:>16}\n", "all", grouped(all.parts), grouped(all.bytes), grouped(all.largest));
 }
 
 }  // namespace
@@ -100,7 +101,7 @@ int inspect_command(const InspectOptions& options) {
   if (!weights) return report("inspect", weights.error());
   const Inventory inventory = (*weights)->inventory();
   const std::string text = options.json ? inventory_json(inventory) : inventory_text(inventory);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  write_out(text);
   return kDone;
 }
 

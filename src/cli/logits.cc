@@ -9,6 +9,7 @@
 #include "cli/exit_code.h"
 #include "cli/input.h"
 #include "cli/session.h"
+#include "cli/streams.h"
 #include "model/interpreter.h"
 
 namespace myriad::cli {
@@ -53,8 +54,8 @@ class RowWriter {
 
  private:
   void flush() {
-    std::fwrite(out_.data(), 1, out_.size(), stdout);
-    std::fflush(stdout);
+    write_out(out_);
+    flush_out();
     out_.clear();
   }
   // SHA-256 over all logits as little-endian f32, [positions, vocabulary].

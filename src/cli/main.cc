@@ -5,11 +5,13 @@
 #include <exception>
 #include <functional>
 #include <new>
+#include <system_error>
 
 #include "base/allocator.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/streams.h"
 
 namespace myriad::cli {
 namespace {
@@ -78,19 +80,27 @@ void add_engine(CLI::App& app, EngineOptions& engine) {
   add_cache_type(app, engine.cache);
   app.add_option("--nodes", engine.nodes, "run on a private fleet of so many node processes; 0: in this process")
       ->check(CLI::Range(0U, 4096U));
-  add_bytes(app, "--node-memory", "of each node of the private fleet; default 256MiB",
-            [&engine](Bytes b) { engine.node_memory = b; });
+  auto* memory = add_bytes(app, "--node-memory", "of each node of the private fleet; default 256MiB",
+                           [&engine](Bytes b) { engine.node_memory = b; });
+  app.parse_complete_callback([memory, &engine] {
+    if (memory->count() != 0 && engine.nodes == 0)
+      throw CLI::ValidationError("--node-memory", "it is of the nodes of a private fleet; say how many with --nodes");
+  });
 }
 // What a fleet is asked to keep room for.
-void add_budget(CLI::App& app, Budget& budget) {
+void add_budget(CLI::App& app, Budget& budget, Bytes& cache_memory) {
   app.add_option("--context", budget.context, "positions of one sequence, prompt and answer together")
       ->capture_default_str();
   app.add_option("--sequences", budget.sequences, "that run at once")->capture_default_str();
   app.add_option("--step-rows", budget.step_rows, "rows of one step: more make prompts faster and buffers larger")
       ->capture_default_str();
-  app.add_option("--cache-positions", budget.positions,
-                 "positions in the caches of all sequences together; 0: every sequence can be as long as any")
-      ->capture_default_str();
+  auto* positions =
+      app.add_option("--cache-positions", budget.positions,
+                     "positions in the caches of all sequences together; 0: every sequence can be as long as any")
+          ->capture_default_str();
+  add_bytes(app, "--cache-memory", "the same as bytes of the caches of all nodes together, at least one --context",
+            [&cache_memory](Bytes b) { cache_memory = b; })
+      ->excludes(positions);
   app.add_option("--prefixes", budget.prefixes,
                  "states of prompts that are kept, for requests that begin alike; 0: every prompt is computed")
       ->capture_default_str();
@@ -144,16 +154,26 @@ void add_logits(CLI::App& app, Selected& selected) {
   auto* ids = c->add_option("--ids", o->ids, "1,2,3")->type_name("LIST");
   auto* file = c->add_option("--ids-file", o->ids_file, "read them from a file; - is standard input");
   ids->excludes(file);
-  c->callback([ids, file, &selected, o] {
+  auto* chunk = c->add_option("--prefill-chunk", o->chunk, "positions of one step")->check(CLI::Range(1U, 1024U));
+  auto* batch =
+      c->add_option("--batch-with", o->batch_with, "a file of other id lists, one a line, that run in the same steps");
+  auto* seed = c->add_option("--cut-seed", o->engine.cut_seed, "cut the model at random places, drawn from this seed");
+  auto* json = c->add_flag("--json", o->json, "{\"ids\": [...], \"logits\": [[...], ...]}, nine significant digits");
+  auto* digest =
+      c->add_flag("--digest", o->digest, "SHA-256 over the logits as little-endian f32, [positions, vocabulary]");
+  c->add_flag("--interpreter", o->interpreter, "by the plain scalar definition of the model instead of the engine");
+  const std::vector<const CLI::Option*> of_the_engine = {c->get_option("--nodes"), c->get_option("--threads"), chunk,
+                                                         batch, seed};
+  c->callback([=, &selected] {
     if (ids->count() + file->count() == 0) throw CLI::RequiredError("--ids or --ids-file");
+    if (json->count() != 0 && digest->count() != 0)
+      throw CLI::ValidationError("--digest", "it is printed instead of the logits; leave out --json");
+    for (const CLI::Option* option : of_the_engine)
+      if (o->interpreter && option->count() != 0)
+        throw CLI::ValidationError("--interpreter",
+                                   "it runs the whole list by itself in this process; leave out " + option->get_name());
     selected = [o] { return logits_command(*o); };
   });
-  c->add_option("--prefill-chunk", o->chunk, "positions of one step")->check(CLI::Range(1U, 1024U));
-  c->add_option("--batch-with", o->batch_with, "a file of other id lists, one a line, that run in the same steps");
-  c->add_option("--cut-seed", o->engine.cut_seed, "cut the model at random places, drawn from this seed");
-  c->add_flag("--json", o->json, "{\"ids\": [...], \"logits\": [[...], ...]}, nine significant digits");
-  c->add_flag("--digest", o->digest, "SHA-256 over the logits as little-endian f32, [positions, vocabulary]");
-  c->add_flag("--interpreter", o->interpreter, "by the plain scalar definition of the model instead of the engine");
 }
 
 void add_perplexity(CLI::App& app, Selected& selected) {
@@ -183,7 +203,7 @@ void add_tokenize(CLI::App& app, Selected& selected) {
   auto o = std::make_shared<TokenizeOptions>();
   auto* c = add_command(app, selected, "tokenize", "a JSON string a line in, a JSON list of ids a line out", o,
                         tokenize_command);
-  c->add_option("MODEL", o->model, "a model directory, or a tiktoken file alone")->required();
+  c->add_option("MODEL", o->model, "a GGUF file, a model directory, or a tiktoken file alone")->required();
   auto* decode = c->add_flag("--decode", o->decode, "the other way: lists of ids in, strings out");
   c->add_flag("--specials", o->specials, "names of special tokens in the text stand for those tokens")
       ->excludes(decode);
@@ -194,7 +214,7 @@ void add_chat_format(CLI::App& app, Selected& selected) {
   auto* c =
       add_command(app, selected, "chat-format", "a chat request (JSON) a line in; its prompt as segments and ids out",
                   model, chat_format_command);
-  c->add_option("MODEL", *model, "a model directory")->required();
+  c->add_option("MODEL", *model, "a GGUF file or a model directory")->required();
 }
 
 void add_cut(CLI::App& app, Selected& selected) {
@@ -235,13 +255,14 @@ void add_quantize(CLI::App& app, Selected& selected) {
   c->add_option("--budget", o->budget, "mixed: how large OUT may be, as bytes (3GiB) or bits a weight (4.5bpw)");
   c->add_option("--calibrate", o->calibrate, "mixed: a text; what a type costs is measured on its beginning")
       ->type_name("FILE");
-  c->add_option("--calibrate-windows", o->calibrate_windows, "mixed: how many windows of it")
-      ->capture_default_str()
-      ->check(CLI::Range(1U, 4096U));
+  auto* calibrate_windows = c->add_option("--calibrate-windows", o->calibrate_windows, "mixed: how many windows of it")
+                                ->capture_default_str()
+                                ->check(CLI::Range(1U, 4096U));
   c->add_option("--eval", o->eval,
                 "a text: perplexity before and after, and KL divergence; holds both models in memory")
       ->type_name("FILE");
-  c->add_option("--eval-windows", o->eval_windows, "only the first so many windows; default: all full ones");
+  auto* eval_windows =
+      c->add_option("--eval-windows", o->eval_windows, "only the first so many windows; default: all full ones");
   c->add_option("--window", o->window, "tokens of one window of these texts; each begins with fresh state")
       ->capture_default_str()
       ->check(CLI::Range(2U, 1U << 16));
@@ -254,6 +275,10 @@ void add_quantize(CLI::App& app, Selected& selected) {
       throw CLI::RequiredError("IN, OUT and --format (or --demo)");
     if (o->demo && in->count() + out->count() + format->count() != 0)
       throw CLI::ValidationError("--demo", "it takes no model");
+    if (eval_windows->count() != 0 && o->eval.empty())
+      throw CLI::ValidationError("--eval-windows", "it is of the text of --eval, which is not given");
+    if (calibrate_windows->count() != 0 && o->calibrate.empty())
+      throw CLI::ValidationError("--calibrate-windows", "it is of the text of --calibrate, which is not given");
     selected = [o] { return quantize_command(*o); };
   });
 }
@@ -272,7 +297,7 @@ void add_controller(CLI::App& app, Selected& selected) {
       ->required();
   c->add_option("--nodes", o->nodes, "place the model when so many nodes are there; default: when no more come");
   add_profile(*c, o->profile);
-  add_budget(*c, o->budget);
+  add_budget(*c, o->budget, o->cache_memory);
   add_ready_fd(*c, o->ready_fd);
 }
 
@@ -383,7 +408,7 @@ void add_fleet(CLI::App& app, Selected& selected) {
     c->add_option("--http", o->http, "HOST[:PORT] of the API; port 0: a free one")->capture_default_str();
     c->add_option("--api-key-file", o->api_key_file, "what clients must present as `Authorization: Bearer …`");
     add_profile(*c, o->engine.profile);
-    add_budget(*c, o->budget);
+    add_budget(*c, o->budget, o->cache_memory);
     c->add_option("--threads", o->engine.threads, "of each node; default: its share of the usable cores");
     c->add_option("--name", o->name, "of the model in the API; default: its directory's");
     c->add_flag("--local-parts", o->local_parts, "nodes read the cut model on this disk instead of fetching it");
@@ -418,6 +443,30 @@ std::string called_name(const CLI::App& app) {
   return name;
 }
 
+// Names a command that there is none of, which CLI11 would call a missing one.
+int check_command_names(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* level = &app;
+  std::string path;
+  for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
+    const auto commands = level->get_subcommands([](const CLI::App*) { return true; });
+    if (commands.empty()) break;
+    std::string names;
+    const CLI::App* found = nullptr;
+    for (const CLI::App* c : commands) {
+      names += (names.empty() ? "" : ", ") + c->get_name();
+      if (c->get_name() == argv[i]) found = c;
+    }
+    if (found == nullptr) {
+      print_err("myriad{}: there is no command '{}'; there are {}\nTry `myriad{} --help`.\n", path,
+                path.empty() ? std::string(argv[i]) : path.substr(1) + " " + argv[i], names, path);
+      return kUsage;
+    }
+    path += " " + found->get_name();
+    level = found;
+  }
+  return kDone;
+}
+
 int run_command_line(int argc, char** argv) {
   CLI::App app("Myriad runs one language model over many small machines.", "myriad");
   app.footer(kExitCodes);
@@ -437,18 +486,14 @@ int run_command_line(int argc, char** argv) {
   add_controller(app, selected);
   add_node(app, selected);
   add_gateway(app, selected);
-  if (argc > 1 && argv[1][0] != '-' &&
-      app.get_subcommands([&](const CLI::App* c) { return c->get_name() == argv[1]; }).empty()) {
-    fmt::print(stderr, "myriad: there is no command '{}'\nTry `myriad --help`.\n", argv[1]);
-    return kUsage;
-  }
+  if (const int code = check_command_names(app, argc, argv); code != kDone) return code;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // help, version
     const std::string name = called_name(app);
-    fmt::print(stderr, "myriad{}{}: {}\nTry `myriad{}{} --help`.\n", name.empty() ? "" : " ", name, e.what(),
-               name.empty() ? "" : " ", name);
+    print_err("myriad{}{}: {}\nTry `myriad{}{} --help`.\n", name.empty() ? "" : " ", name, e.what(),
+              name.empty() ? "" : " ", name);
     return kUsage;
   }
   const std::string name = called_name(app);
@@ -456,6 +501,15 @@ int run_command_line(int argc, char** argv) {
     return selected();
   } catch (const std::bad_alloc&) {
     complain(name, "out of memory; give the process more, or use less context or smaller steps");
+    return kMemory;
+  } catch (const std::system_error& e) {
+    if (e.code() != std::errc::resource_unavailable_try_again && e.code() != std::errc::not_enough_memory) {
+      complain(name, fmt::format("internal error: {}", e.what()));
+      return kFailed;
+    }
+    complain(name, fmt::format("the system has no room for another thread ({}); raise the limits of memory (ulimit -v) "
+                               "and of processes (ulimit -u), or those of the control group",
+                               e.code().message()));
     return kMemory;
   } catch (const std::exception& e) {
     complain(name, fmt::format("internal error: {}", e.what()));
@@ -467,7 +521,8 @@ int run_command_line(int argc, char** argv) {
 }  // namespace myriad::cli
 
 int main(int argc, char** argv) {
+  myriad::cli::open_standard_descriptors();
   myriad::bound_allocator();
   myriad::log_configure(myriad::log_level_from_environment(myriad::LogLevel::warning), "");
-  return myriad::cli::run_command_line(argc, argv);
+  return myriad::cli::end_streams(myriad::cli::run_command_line(argc, argv));
 }

@@ -6,6 +6,7 @@
 #include "cli/exit_code.h"
 #include "cli/input.h"
 #include "cli/session.h"
+#include "cli/streams.h"
 #include "cli/text_windows.h"
 
 namespace myriad::cli {
@@ -42,12 +43,11 @@ Status perplexity(const PerplexityOptions& options) {
     const auto window = std::span(ids).subspan(w * windows.size);
     fed_ids.assign(window.begin(), window.begin() + static_cast<std::ptrdiff_t>(windows.size));
     if (options.llama_cpp && tokenizer.add_bos()) fed_ids.front() = *tokenizer.bos();
-    MYRIAD_TRY_STATUS(run_logits(*session->pipeline(), {{1 + w}, fed_ids}, {}, rows,
-                                 [&](std::size_t position, std::span<const float> row) {
-                                   if (position >= windows.first_scored &&
-                                       position < windows.first_scored + windows.scored)
-                                     loss += loss_of(row, window[position + 1]);
-                                 }));
+    MYRIAD_TRY_STATUS(run_logits(
+        *session->pipeline(), {{1 + w}, fed_ids}, {}, rows, [&](std::size_t position, std::span<const float> row) {
+          if (position >= windows.first_scored && position < windows.first_scored + windows.scored)
+            loss += loss_of(row, window[position + 1]);
+        }));
     fed += windows.size;
   }
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -55,7 +55,7 @@ Status perplexity(const PerplexityOptions& options) {
   const double mean = loss / static_cast<double>(predicted);
   if (!std::isfinite(mean))
     return fail(Code::internal, "the mean loss over {} tokens is not a finite number", predicted);
-  fmt::print(
+  print_out(
       "{{\"method\": \"{}\", \"profile\": \"{}\", \"window\": {}, \"windows\": {}, \"tokens\": {}, \"loss\": {:.17g}, "
       "\"perplexity\": {:.17g}, \"tokens_per_second\": {:.1f}}}\n",
       options.llama_cpp ? "llama.cpp" : "myriad", profile_name(options.engine.profile), windows.size, windows.count,

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/streams.h"
+
 namespace myriad::cli {
 namespace {
 
@@ -16,7 +18,7 @@ constexpr auto kRedraw = std::chrono::milliseconds(100);
 ProgressLine::ProgressLine(std::string what) : what_(std::move(what)), terminal_(isatty(STDERR_FILENO) == 1) {}
 
 ProgressLine::~ProgressLine() {
-  if (open_) std::fputc('\n', stderr);
+  if (open_) write_err("\n");
 }
 
 void ProgressLine::update(std::uint64_t done, std::uint64_t all, const std::string& detail) {
@@ -26,14 +28,13 @@ void ProgressLine::update(std::uint64_t done, std::uint64_t all, const std::stri
     if (done != all && now - last_ < kRedraw) return;
     last_ = now;
     open_ = true;
-    fmt::print(stderr, "\r{}: {:3.0f} %  {}\033[K", what_, 100 * share, detail);
-    std::fflush(stderr);
+    print_err("\r{}: {:3.0f} %  {}\033[K", what_, 100 * share, detail);
     return;
   }
   const int tenth = std::clamp(static_cast<int>(share * 10), 0, 10);
   if (tenth == last_tenth_ || tenth == 0) return;
   last_tenth_ = tenth;
-  fmt::print(stderr, "{}: {} %  {}\n", what_, 10 * tenth, detail);
+  print_err("{}: {} %  {}\n", what_, 10 * tenth, detail);
 }
 
 }  // namespace myriad::cli

@@ -8,6 +8,7 @@
 #include "cli/model_source.h"
 #include "cli/progress.h"
 #include "cli/quantize_parts.h"
+#include "cli/streams.h"
 #include "convert/mixed.h"
 #include "convert/quantize_model.h"
 #include "model/json_text.h"
@@ -104,7 +105,7 @@ class Report {
     return plan.one_scale ? "i8" : std::string(dtype_name(*plan.type));
   }
   static void flush(std::string& out) {
-    std::fwrite(out.data(), 1, out.size(), stdout);
+    write_out(out);
     out.clear();
   }
   std::vector<Row> rows_;
@@ -166,12 +167,12 @@ Result<std::vector<TensorPlan>> plan_mixed(const ModelFiles& files, const Quanti
 void show(const Comparison& c, bool json) {
   const double before = std::exp(c.original_loss), after = std::exp(c.quantized_loss);
   if (json)
-    fmt::print(
+    print_out(
         ",\n\"eval\": {{\"window\": {}, \"windows\": {}, \"tokens\": {}, \"original_perplexity\": {:.17g}, "
         "\"quantized_perplexity\": {:.17g}, \"mean_kl\": {:.9g}, \"same_first_token\": {:.9g}}}",
         c.window, c.windows, c.tokens, before, after, c.mean_kl, c.same_first_token);
   else
-    fmt::print(
+    print_out(
         "perplexity over {} tokens: {:.4f} before, {:.4f} after ({:+.3f} %); KL divergence {:.3e} nats a token; the "
         "likeliest token is the same at {:.2f} % of the positions\n",
         grouped(c.tokens), before, after, 100 * (after / before - 1), c.mean_kl, 100 * c.same_first_token);
@@ -230,11 +231,11 @@ Status quantize(QuantizeOptions options) {
   else
     report.show_text();
   if (!options.eval.empty()) {
-    std::fflush(stdout);
+    flush_out();
     MYRIAD_TRY(const Comparison compared, compare_on_text(options));
     show(compared, options.json);
   }
-  if (options.json) fmt::print("}}\n");
+  if (options.json) print_out("}}\n");
   return {};
 }
 

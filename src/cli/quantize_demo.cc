@@ -4,6 +4,7 @@
 
 #include "base/random.h"
 #include "cli/quantize_parts.h"
+#include "cli/streams.h"
 #include "convert/quantize_model.h"
 
 namespace myriad::cli {
@@ -107,7 +108,7 @@ Status quantize_demo(const QuantizeOptions& options) {
         "or "
         "of 31 neighbours.\n";
   }
-  std::fwrite(out.data(), 1, out.size(), stdout);
+  write_out(out);
   return {};
 }
 

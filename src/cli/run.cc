@@ -7,6 +7,7 @@
 #include "cli/exit_code.h"
 #include "cli/input.h"
 #include "cli/session.h"
+#include "cli/streams.h"
 #include "engine/generator.h"
 #include "model/utf8_stream.h"
 
@@ -20,8 +21,8 @@ double seconds(Clock::time_point from, Clock::time_point to) {
 }
 
 void put(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  write_out(text);
+  flush_out();
 }
 
 // What the generator's thread leaves for the main thread.
@@ -83,7 +84,9 @@ Status run(const RunOptions& options) {
                if (const auto* token = std::get_if<TokenEvent>(&event)) {
                  progress->last = Clock::now();
                  if (progress->tokens++ == 0) progress->first = progress->last;
-                 put(progress->text.push(tokenizer.token_bytes(token->sample.token)));
+                 // Control tokens are no text.
+                 if (!tokenizer.is_special(token->sample.token))
+                   put(progress->text.push(tokenizer.token_bytes(token->sample.token)));
                } else if (const auto* finished = std::get_if<FinishedEvent>(&event)) {
                  put(progress->text.flush());
                  progress->ended.set_value(*finished);
@@ -95,13 +98,13 @@ Status run(const RunOptions& options) {
   put("\n");
   MYRIAD_TRY(const FinishedEvent finished, outcome);
   const double decoding = seconds(progress->first, progress->last);
-  fmt::print(stderr, "{} prompt tokens in {:.3f} s; {} new tokens", prompt_tokens,
-             progress->tokens > 0 ? seconds(began, progress->first) : seconds(began, Clock::now()), progress->tokens);
+  print_err("{} prompt tokens in {:.3f} s; {} new tokens", prompt_tokens,
+            progress->tokens > 0 ? seconds(began, progress->first) : seconds(began, Clock::now()), progress->tokens);
   if (progress->tokens > 1 && decoding > 0)
-    fmt::print(stderr, ", {:.1f} tokens/s", static_cast<double>(progress->tokens - 1) / decoding);
-  fmt::print(stderr, "; ended {}\n{}",
-             finished.reason == FinishReason::stop ? "by an end token" : "at the number that was asked for",
-             session->account());
+    print_err(", {:.1f} tokens/s", static_cast<double>(progress->tokens - 1) / decoding);
+  print_err("; ended {}\n{}",
+            finished.reason == FinishReason::stop ? "by an end token" : "at the number that was asked for",
+            session->account());
   return {};
 }
 

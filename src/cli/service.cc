@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "cli/exit_code.h"
+#include "cli/streams.h"
 #include "model/json_text.h"
 
 namespace myriad::cli {
@@ -53,8 +54,8 @@ void StopSignal::request() {
 
 void report_ready(int fd, const std::string& json, const std::string& sentence) {
   if (fd >= 0) return tell(fd, json);
-  fmt::print("{}\n", sentence);
-  std::fflush(stdout);
+  print_out("{}\n", sentence);
+  flush_out();
 }
 
 int finish_service(const std::string& command, int ready_fd, const Status& status) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "cli/available_memory.h"
 #include "cli/cut_cache.h"
 #include "cli/fleet_report.h"
 #include "cli/fleet_size.h"
@@ -21,13 +22,33 @@ namespace {
 constexpr std::uint64_t kLogitsFrameBytes = kMaxFrameBytes - (std::uint64_t{1} << 20);
 constexpr Nanos kReadyLimit = std::chrono::seconds(30);
 
+// Before anything is loaded: attention state alone can be more than there is.
+Status check_state_fits(const ModelSource& model, const CutOptions& cut_options, Profile profile,
+                        const Budget& budget) {
+  const Manifest planned =
+      model.manifest() != nullptr ? *model.manifest() : planned_manifest(model.graph(), cut_options, model.name());
+  std::uint64_t state = 0;
+  for (const ManifestPart& part : planned.parts)
+    if (const Operator* op = model.graph().find(part.spec.op); op != nullptr)
+      state = add_saturating(state, attention_state_bytes(*op, part.spec.units(), profile, budget));
+  const std::uint64_t there = available_memory();
+  if (state <= there) return {};
+  return fail(
+      Code::does_not_fit,
+      "the attention state of {} sequence{} of {} positions takes {} bytes ({}), and {} bytes ({}) of memory are "
+      "available; use less --context, a smaller --cache-type (i8), or a fleet of more machines",
+      budget.sequences, budget.sequences == 1 ? "" : "s", grouped(budget.context), grouped(state), human({state}),
+      grouped(there), human({there}));
+}
+
 class LocalSession final : public Session {
  public:
   static Result<std::unique_ptr<Session>> open(const EngineOptions& options, ModelSource model, const Budget& budget) {
-    auto session = std::unique_ptr<LocalSession>(new LocalSession(std::move(model)));
     CutOptions cut_options;
     cut_options.random_seed = options.cut_seed;
     MYRIAD_TRY_STATUS(place_process(options.threads != 0 ? options.threads : usable_cores()));
+    MYRIAD_TRY_STATUS(check_state_fits(model, cut_options, options.profile, budget));
+    auto session = std::unique_ptr<LocalSession>(new LocalSession(std::move(model)));
     MYRIAD_TRY(std::unique_ptr<LocalPipeline> pipeline,
                session->model_.pipeline(options.profile, budget, options.threads, cut_options));
     session->pipeline_ = std::move(pipeline);
@@ -97,6 +118,9 @@ class FleetSession final : public Session {
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const EngineOptions& options, ModelSource model, Budget budget) {
+  if (options.context != 0 && options.context < budget.context)
+    return fail(Code::invalid_argument, "--context {}: {} positions are needed; raise --context to {}, or leave it out",
+                options.context, budget.context, budget.context);
   if (options.context != 0) budget.context = options.context;
   budget.cache = options.cache;
   MYRIAD_TRY_STATUS(check_budget(budget));

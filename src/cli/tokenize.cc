@@ -3,6 +3,7 @@
 #include "cli/exit_code.h"
 #include "cli/input.h"
 #include "cli/model_source.h"
+#include "cli/streams.h"
 #include "model/json_text.h"
 #include "model/utf8_stream.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 void put_line(std::string line) {
   line += '\n';
-  std::fwrite(line.data(), 1, line.size(), stdout);
+  write_out(line);
 }
 
 std::string id_list(std::span<const std::int32_t> ids) {

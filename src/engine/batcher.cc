@@ -11,7 +11,8 @@ Result<std::uint64_t> Batcher::admit(GenerationRequest request) {
   if (prompt > limits_.context || request.max_tokens > limits_.context - prompt)
     return fail(
         Code::limit,
-        "the prompt has {} tokens and up to {} more are asked for, {} in all; the context budget of one sequence is {}",
+        "the prompt has {} tokens and up to {} more are asked for, {} in all; the context budget of one sequence is "
+        "{}: ask for fewer, or give the fleet more --context",
         prompt, request.max_tokens, prompt + request.max_tokens, limits_.context);
   if (waiting_.size() >= limits_.queue)
     return fail(Code::busy, "{} requests run and {} wait, which is as many as may; try again later", active_.size(),

@@ -181,8 +181,10 @@ Result<Activation> PartExecutor::attend(Entry& entry, std::span<const Activation
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const SequenceRows& s = sequences[i];
     if (s.rows > budget_.context || s.first_position > budget_.context - s.rows)
-      return fail(Code::limit, "positions {} to {} of a sequence; the context budget is {}", s.first_position,
-                  std::uint64_t{s.first_position} + s.rows, budget_.context);
+      return fail(Code::limit,
+                  "positions {} to {} of a sequence; the context budget is {}: raise --context to {} or more",
+                  s.first_position, std::uint64_t{s.first_position} + s.rows, budget_.context,
+                  std::uint64_t{s.first_position} + s.rows);
     MYRIAD_TRY(const std::size_t slot, slot_of(s));
     if (std::find(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(i), slot) !=
         slots.begin() + static_cast<std::ptrdiff_t>(i))

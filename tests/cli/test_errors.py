@@ -2,18 +2,24 @@
 """Exit codes and sentences: usage, missing and hostile files, amounts that make no sense."""
 import json
 import os
+import resource
 import shutil
 import struct
+import subprocess
+import unittest
 
-from harness import RANDOM_K3, TINY, Case, main
+from harness import DEADLINE, MYRIAD, RANDOM_K3, SHARED, TINY, Case, main
 
+STORIES = os.path.join(SHARED or "", "models/stories260K.gguf")
+LOST = "writing to standard output"
 COMMANDS = ["run", "logits", "perplexity", "inspect", "tokenize", "chat-format", "cut", "controller", "node", "gateway"]
+BENCH = ["read", "decode", "prefill", "batch", "hop", "kernels"]
 FLEET = ["up", "status", "kill", "down"]
 
 
 class Usage(Case):
     def test_help(self):
-        for words in [[]] + [[c] for c in COMMANDS] + [["fleet"]] + [["fleet", c] for c in FLEET] + [["bench"], ["bench", "read"]]:
+        for words in [[]] + [[c] for c in COMMANDS] + [["fleet"]] + [["fleet", c] for c in FLEET] + [["bench"]] + [["bench", c] for c in BENCH]:
             text = self.run_ok(*words, "--help")
             self.assertIn("exit codes", text, words)
             self.assertNotIn("--ready-fd", text)
@@ -25,6 +31,13 @@ class Usage(Case):
         for words, arguments in (
                 (["subcommand"], []),
                 (["frobnicate"], ["frobnicate"]),
+                (["'bench foo'", "prefill"], ["bench", "foo"]),
+                (["'fleet foo'", "status"], ["fleet", "foo"]),
+                (["--node-memory", "--nodes"], ["run", TINY, "-p", "x", "--node-memory", "64MiB"]),
+                (["--interpreter", "--nodes"], ["logits", TINY, "--ids", "1", "--interpreter", "--nodes", 2]),
+                (["--interpreter", "--cut-seed"], ["logits", TINY, "--ids", "1", "--interpreter", "--cut-seed", 2]),
+                (["--digest", "--json"], ["logits", TINY, "--ids", "1", "--digest", "--json"]),
+                (["--eval-windows", "--eval"], ["quantize", TINY, "out", "--format", "q4_0", "--eval-windows", 2]),
                 (["MODEL"], ["run"]),
                 (["--frob"], ["run", TINY, "--frob"]),
                 (["profile"], ["run", TINY, "-p", "x", "--profile", "best"]),
@@ -48,7 +61,11 @@ class Usage(Case):
             self.assert_fails(4, ["no fleet named 'default'", "fleet up"], "fleet", *arguments)
 
     def test_context(self):
-        self.assert_fails(1, ["context"], "run", TINY, "-p", "In the beginning", "-n", 50, "--context", 10)
+        for command in (["run", TINY, "-p", "In the beginning", "-n", 50], ["logits", TINY, "--ids", ",".join(["1"] * 53)],
+                        ["bench", "prefill", TINY, "--prompt", 53], ["bench", "decode", TINY, "--prompt", 3, "--tokens", 48],
+                        ["perplexity", TINY, "-f", TINY / "holdout.txt", "--window", 53]):
+            done = self.assert_fails(2, ["--context 10", "raise --context to 53"], *command, "--context", 10)
+            self.assertEqual(done.out, "")
 
 
 class Files(Case):
@@ -131,6 +148,60 @@ class Memory(Case):
         done = self.assert_fails(5, ["does not fit", "missing"], "run", TINY, "-p", "x", "--nodes", 2, "--node-memory", "7MiB")
         self.assertNotIn("cutting", done.err)  # it is known before anything is made
         self.assert_fails(5, ["does not fit"], "fleet", "up", TINY, "--nodes", 1, "--node-memory", "8MiB")
+
+    def limited(self, bytes, *arguments):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (bytes, bytes))
+        done = subprocess.run([MYRIAD, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment,
+                              timeout=DEADLINE, preexec_fn=limit)
+        return done.returncode, done.stderr.decode()
+
+    @unittest.skipIf("sanitize" in MYRIAD or "asan" in MYRIAD or "tsan" in MYRIAD, "sanitizers take address space without end")
+    def test_limits_of_memory(self):
+        code, err = self.limited(256 << 20, "run", TINY, "-p", "x", "-n", 1, "--context", 1 << 20, "--cache-type", "f32")
+        self.assertEqual(code, 5, err)
+        for words in ("attention state of 1 sequence of 1,048,576 positions", "268,435,456 bytes", "--context"):
+            self.assertIn(words, err)
+        code, err = self.limited(20 << 20, "run", TINY, "-p", "x", "-n", 1, "--threads", 1)
+        self.assertEqual(code, 5, err)
+        self.assertNotIn("internal error", err)
+
+
+class Streams(Case):
+    def shell(self, redirection, *arguments, input=b""):
+        """`myriad ARGUMENTS REDIRECTION` by the shell: exit code, standard output, standard error."""
+        command = ["bash", "-c", f'set -o pipefail; "$@" {redirection}', "sh", MYRIAD, *map(str, arguments)]
+        done = subprocess.run(command, input=input, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment, timeout=DEADLINE)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def test_standard_error_is_closed_or_full(self):
+        text = self.run_ok("run", TINY, "-p", "In the", "-n", 3)
+        for redirection in ("2>&-", "2>/dev/full", "<&- 2>&-"):
+            self.assertEqual(self.shell(redirection, "run", TINY, "-p", "In the", "-n", 3)[:2], (0, text), redirection)
+            self.assertEqual(self.shell(redirection, "inspect", "nothere")[:2], (3, ""), redirection)
+            self.assertEqual(self.shell(redirection, "frobnicate")[:2], (2, ""), redirection)
+            out = self.directory / f"quantized{len(redirection)}"
+            self.assertEqual(self.shell(redirection, "quantize", TINY, out, "--format", "q4_0")[0], 0, redirection)
+        self.assertEqual(self.shell(">&- 2>&- <&-", "inspect", TINY), (0, "", ""))
+
+    def test_standard_output_is_full(self):
+        for arguments in (["run", TINY, "-p", "x", "-n", 2], ["inspect", TINY], ["inspect", TINY, "--json"], ["logits", TINY, "--ids", "1,2"],
+                          ["logits", TINY, "--ids", "1,2", "--digest"], ["perplexity", TINY, "-f", TINY / "holdout.txt", "--windows", 1],
+                          ["bench", "read", "--json", "--bytes", "1MiB", "--seconds", "0.05"], ["cut", TINY, "--dry-run"],
+                          ["cut", TINY, "--dry-run", "--json"], ["cut", TINY, "--out", self.directory / "cut"],
+                          ["quantize", TINY, self.directory / "out", "--format", "q4_0", "--json"], ["--help"], ["--version"]):
+            with self.subTest(arguments=arguments):
+                code, _, err = self.shell(">/dev/full", *arguments)
+                self.assertEqual(code, 1, err)
+                self.assertEqual(err.count(LOST), 1, err)
+        for arguments in (["tokenize", TINY], ["chat-format", TINY]):
+            line = b'"a"\n' if arguments[0] == "tokenize" else b'{"messages": [{"role": "user", "content": "a"}]}\n'
+            code, _, err = self.shell(">/dev/full", *arguments, input=line)
+            self.assertEqual((code, err.count(LOST)), (1, 1), err)
+
+    def test_the_reader_goes_away(self):
+        _, out, err = self.shell("| head -c 10", "logits", TINY, "--ids", "1,2,3,4,5,6,7,8", "--json")
+        self.assertEqual((out, err), ('{"ids": [1', ""))
 
 
 if __name__ == "__main__":

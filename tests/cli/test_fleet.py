@@ -141,5 +141,28 @@ def children_of(parent):
     return found
 
 
+class Caches(Case):
+    def test_cache_memory(self):
+        fleet = ["fleet", "up", TINY, "--nodes", 2, "--fleet", "cm", "--http", "127.0.0.1:0"]
+        done = self.assert_fails(5, ["--cache-memory", "--context 4096", "at least"], *fleet, "--cache-memory", "10KiB")
+        least = int(done.err.split(" takes ")[1].split(" bytes")[0].replace(",", ""))
+        self.assert_fails(2, ["--cache-memory", "--cache-positions"], *fleet, "--cache-memory", "1MiB", "--cache-positions", 4096)
+
+        for bytes, positions in ((least, 4096), (3 * least + least // 2, 3 * 4096 + 2048), (1 << 40, 0)):
+            self.run_ok(*fleet, "--cache-memory", bytes)
+            try:
+                budget = json.loads(self.run_ok("fleet", "status", "--fleet", "cm", "--json"))["budget"]
+            finally:
+                self.run_ok("fleet", "down", "--fleet", "cm")
+            expected = positions or (budget["sequences"] + budget["prefixes"]) * budget["context"]
+            self.assertEqual(budget["cache_positions"], expected)
+        cut = self.directory / "cut"
+        self.run_ok("cut", TINY, "--out", cut)
+        token = self.directory / "token"
+        token.write_text("0123456789abcdef0123456789abcdef\n")
+        token.chmod(0o600)
+        self.assert_fails(5, ["--cache-memory", "at least"], "controller", cut, "--token-file", token, "--cache-memory", "1KiB")
+
+
 if __name__ == "__main__":
     main()

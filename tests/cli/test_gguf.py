@@ -18,6 +18,12 @@ class Stories(Case):
                 text = self.run_ok("run", model, "-p", "Once upon a time", "-n", 60, *extra)
                 self.assertTrue(text.startswith(STORY), text)
 
+    def test_control_tokens_are_no_text(self):
+        """Told to go on, the model ends its story and begins another one, by tokens that are not shown."""
+        text = self.run_ok("run", STORIES, "-p", "Once upon a time", "-n", 500, "--ignore-end")
+        self.assertEqual(text.count("Once upon a time"), 2, text)
+        self.assertNotRegex(text, "</?s>")
+
     def test_perplexity_by_llama_cpps_method(self):
         for model in (STORIES, STORIES_Q8):
             out = json.loads(self.run_ok("perplexity", model, "-f", os.path.join(SHARED, "corpora/tinystories_sample.txt"), "--window", 256,
