@@ -66,7 +66,6 @@ void show_text(const Plan& plan, const CutCommandOptions& options, const FleetSi
 }
 
 Status dry_run(const ModelSource& model, const CutCommandOptions& options) {
-  MYRIAD_TRY_STATUS(model.weights()->verify_complete());
   const Plan plan = plan_of(model, options);
   std::optional<FleetSize> size;
   if (options.node_memory) {

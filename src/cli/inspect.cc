@@ -102,6 +102,8 @@ int inspect_command(const InspectOptions& options) {
   const Inventory inventory = (*weights)->inventory();
   const std::string text = options.json ? inventory_json(inventory) : inventory_text(inventory);
   write_out(text);
+  if (const Status complete = (*weights)->verify_complete(); !complete)
+    complain("inspect", "warning: this model cannot be run: " + complete.error().to_string());
   return kDone;
 }
 

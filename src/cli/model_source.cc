@@ -1,5 +1,6 @@
 #include "cli/model_source.h"
 
+#include "convert/output.h"
 #include "kernels/thread_pool.h"
 #include "model/gguf_weights.h"
 #include "model/hf_weights.h"
@@ -44,6 +45,7 @@ Result<ModelSource> ModelSource::open(const std::filesystem::path& directory) {
     return source;
   }
   MYRIAD_TRY(source.weights_, open_weights(directory));
+  MYRIAD_TRY_STATUS(source.weights_->verify_complete());
   source.name_ = model_name_of(directory);
   source.graph_ = std::make_unique<Graph>(source.weights_->graph());
   return source;
@@ -88,7 +90,7 @@ Result<std::unique_ptr<LocalPipeline>> ModelSource::pipeline(Profile profile, co
 
 Result<Tokenizer> open_tokenizer(const std::filesystem::path& path) {
   std::error_code ec;
-  if (path.extension() == ".gguf") {
+  if (is_gguf_name(path)) {
     MYRIAD_TRY(ModelText text, blame_file(load_model_text(path, 0)));
     return std::move(text.tokenizer);
   }

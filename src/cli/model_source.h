@@ -18,7 +18,8 @@ bool is_cut_directory(const std::filesystem::path& directory);
 
 class ModelSource {
  public:
-  // Reads headers only. Errors: not_found, io, corrupt, unsupported, naming the file.
+  // Reads headers and vectors. A model that lacks a tensor, or has one in a type or shape that cannot be run, is
+  // refused here. Errors: not_found, io, corrupt, unsupported, naming the file and the tensor.
   static Result<ModelSource> open(const std::filesystem::path& directory);
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
@@ -44,12 +45,12 @@ class ModelSource {
   std::unique_ptr<Graph> graph_;
 };
 
-// A Hugging Face directory or a GGUF file. `limit` errors (a file beyond a named maximum) become `unsupported`: the file
-// is at fault, not the work.
+// A Hugging Face directory or a GGUF file. `limit` errors (a file beyond a named maximum) become `unsupported`: the
+// file is at fault, not the work.
 Result<std::unique_ptr<ModelWeights>> open_weights(const std::filesystem::path& path);
 
-// Of a GGUF file, a directory with a tokenizer, or of a tiktoken file alone (any *.tiktoken or *.model). A config.json beside it says
-// how large the vocabulary is.
+// Of a GGUF file, a directory with a tokenizer, or of a tiktoken file alone (any *.tiktoken or *.model). A config.json
+// beside it says how large the vocabulary is.
 Result<Tokenizer> open_tokenizer(const std::filesystem::path& path);
 
 }  // namespace myriad::cli

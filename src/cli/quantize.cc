@@ -28,12 +28,16 @@ struct Row {
 class Report {
  public:
   Report(const ModelFiles& files, const std::vector<TensorPlan>& plan, const Journal& journal) {
+    // Of a GGUF file the tensors that stand in it: a directory's are other ones.
+    if (files.gguf() != nullptr)
+      for (const GgufTensor& t : files.gguf()->file().tensors()) before_ += t.bytes;
+    else
+      for (const InputTensor& t : files.tensors()) before_ += t.bytes;
     for (std::size_t i = 0; i < plan.size(); ++i) {
       const InputTensor& t = files.tensors()[i];
       const auto after = planned_bytes(t, plan[i]);
       const auto errors = journal.errors().find(t.name);
       if (plan[i].type && errors != journal.errors().end()) sum_ += errors->second;
-      before_ += t.bytes;
       after_ += after;
       if (plan[i].type && errors != journal.errors().end())
         rows_.push_back({t.name, t.stored_as, type_text(plan[i]), plan[i].note, t.bytes, after, &errors->second});
@@ -137,12 +141,14 @@ Result<std::string> journal_key(const ModelFiles& files, const QuantizeOptions& 
   return key;
 }
 
-// The first windows of the calibration text.
-Result<std::vector<std::int32_t>> calibration_ids(const QuantizeOptions& options, std::string_view text) {
-  MYRIAD_TRY(const ModelSource model, ModelSource::open(options.in));
-  MYRIAD_TRY(const Tokenizer tokenizer, model.tokenizer());
-  std::vector<std::int32_t> ids = tokenizer.encode(text);
-  MYRIAD_TRY_STATUS(check_ids(ids, model.config().vocab, options.calibrate.string()));
+// The texts as the model's ids. Each is read, and known to be long enough, before anything is written.
+struct Texts {
+  std::string calibration;
+  std::vector<std::int32_t> calibration_ids;  // the first windows
+  std::vector<std::int32_t> eval_ids;
+};
+
+Result<std::vector<std::int32_t>> calibration_ids(const QuantizeOptions& options, std::vector<std::int32_t> ids) {
   const std::size_t wanted = std::size_t{options.window} * options.calibrate_windows;
   if (ids.size() < wanted)
     return fail(Code::invalid_argument,
@@ -152,14 +158,32 @@ Result<std::vector<std::int32_t>> calibration_ids(const QuantizeOptions& options
   return ids;
 }
 
+Result<Texts> read_texts(const QuantizeOptions& options) {
+  Texts texts;
+  if (options.calibrate.empty() && options.eval.empty()) return texts;
+  MYRIAD_TRY(const ModelSource model, ModelSource::open(options.in));
+  MYRIAD_TRY(const Tokenizer tokenizer, model.tokenizer());
+  if (!options.calibrate.empty()) {
+    MYRIAD_TRY(texts.calibration, read_text(options.calibrate));
+    std::vector<std::int32_t> ids = tokenizer.encode(texts.calibration);
+    MYRIAD_TRY_STATUS(check_ids(ids, model.config().vocab, options.calibrate.string()));
+    MYRIAD_TRY(texts.calibration_ids, calibration_ids(options, std::move(ids)));
+  }
+  if (!options.eval.empty()) {
+    MYRIAD_TRY(const std::string text, read_text(options.eval));
+    texts.eval_ids = tokenizer.encode(text);
+    MYRIAD_TRY_STATUS(check_ids(texts.eval_ids, model.config().vocab, options.eval.string()));
+    MYRIAD_TRY([[maybe_unused]] const Windows windows, eval_windows(options, texts.eval_ids.size()));
+  }
+  return texts;
+}
+
 Result<std::vector<TensorPlan>> plan_mixed(const ModelFiles& files, const QuantizeOptions& options,
-                                           std::string_view text, Journal& journal, ThreadPool& pool) {
-  auto budget = parse_size_budget(options.budget);
-  if (!budget) return std::unexpected(std::move(budget).error().within("--budget"));
-  MYRIAD_TRY(std::vector<std::int32_t> ids, calibration_ids(options, text));
+                                           const SizeBudget& budget, std::vector<std::int32_t> ids, Journal& journal,
+                                           ThreadPool& pool) {
   ProgressLine line("measuring " + options.in.filename().string());
   return mixed_plan(
-      files, *budget, options.out, std::move(ids), {options.engine.profile, options.engine.threads, options.window},
+      files, budget, options.out, std::move(ids), {options.engine.profile, options.engine.threads, options.window},
       journal, pool,
       [&](const MixedProgress& p) { line.update(p.done, p.all, fmt::format("{} of {}  {}", p.done, p.all, p.what)); });
 }
@@ -180,6 +204,8 @@ void show(const Comparison& c, bool json) {
 
 Status quantize(QuantizeOptions options) {
   options.out = without_trailing_slash(options.out);
+  for (char& c : options.format)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   MYRIAD_TRY_STATUS(check_out(options));
   const bool mixed = options.format == "mixed";
   const QuantFormat* format = find_quant_format(options.format);
@@ -195,26 +221,30 @@ Status quantize(QuantizeOptions options) {
     return fail(Code::invalid_argument, "--budget and --calibrate belong to --format mixed, not to {}", options.format);
   if (std::error_code none; !options.eval.empty() && options.eval != "-" && !fs::exists(options.eval, none))
     return fail(Code::not_found, "--eval {}: there is no such file", options.eval.string());
-  auto opened = ModelFiles::open(options.in, options.out.extension() != ".gguf");
+  auto opened = ModelFiles::open(options.in, !is_gguf_name(options.out));
   if (!opened) {
     if (opened.error().code == Code::limit) opened.error().code = Code::unsupported;  // the file is at fault
     return std::unexpected(std::move(opened).error());
   }
   const ModelFiles files = std::move(*opened);
-  std::string text;
+  SizeBudget budget;
   if (mixed) {
-    MYRIAD_TRY(text, read_text(options.calibrate));
+    auto parsed = parse_size_budget(options.budget);
+    if (!parsed) return std::unexpected(std::move(parsed).error().within("--budget"));
+    budget = *parsed;
+    MYRIAD_TRY_STATUS(check_size_budget(files, budget, options.out));
   }
+  MYRIAD_TRY(const Texts texts, read_texts(options));
   std::vector<TensorPlan> plan;
   if (!mixed) plan = uniform_plan(files, *format);
   if (!mixed) MYRIAD_TRY_STATUS(QuantizedOutput::create(files, plan, options.out));  // before anything is left behind
-  MYRIAD_TRY(const std::string key, journal_key(files, options, text));
+  MYRIAD_TRY(const std::string key, journal_key(files, options, texts.calibration));
   MYRIAD_TRY(Journal journal, Journal::open(options.out, key));
   if (!journal.continued()) MYRIAD_TRY_STATUS(remove_partial(options.out));
   {
     ThreadPool pool(options.engine.threads == 0 ? usable_cores() : options.engine.threads);
     if (mixed) {
-      MYRIAD_TRY(plan, plan_mixed(files, options, text, journal, pool));
+      MYRIAD_TRY(plan, plan_mixed(files, options, budget, texts.calibration_ids, journal, pool));
     }
     MYRIAD_TRY(const std::unique_ptr<QuantizedOutput> out, QuantizedOutput::create(files, plan, options.out));
     ProgressLine line("quantising " + options.in.filename().string());
@@ -232,7 +262,7 @@ Status quantize(QuantizeOptions options) {
     report.show_text();
   if (!options.eval.empty()) {
     flush_out();
-    MYRIAD_TRY(const Comparison compared, compare_on_text(options));
+    MYRIAD_TRY(const Comparison compared, compare_on_text(options, texts.eval_ids));
     show(compared, options.json);
   }
   if (options.json) print_out("}}\n");

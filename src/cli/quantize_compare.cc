@@ -2,11 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/input.h"
 #include "cli/progress.h"
 #include "cli/quantize_parts.h"
 #include "cli/session.h"
-#include "cli/text_windows.h"
 #include "convert/divergence.h"
 
 namespace myriad::cli {
@@ -20,16 +18,15 @@ std::size_t likeliest(std::span<const float> logits) {
 
 }  // namespace
 
-Result<Comparison> compare_on_text(const QuantizeOptions& options) {
+Result<Windows> eval_windows(const QuantizeOptions& options, std::size_t ids) {
+  return text_windows(ids, {.size = options.window, .most = options.eval_windows}, options.eval.string());
+}
+
+Result<Comparison> compare_on_text(const QuantizeOptions& options, std::span<const std::int32_t> ids) {
   MYRIAD_TRY(ModelSource original, ModelSource::open(options.in));
   MYRIAD_TRY(ModelSource quantized, ModelSource::open(options.out));
-  MYRIAD_TRY(const Tokenizer tokenizer, original.tokenizer());
-  MYRIAD_TRY(const std::string text, read_text(options.eval));
-  const std::vector<std::int32_t> ids = tokenizer.encode(text);
   const std::size_t vocabulary = original.config().vocab;
-  MYRIAD_TRY_STATUS(check_ids(ids, vocabulary, options.eval.string()));
-  MYRIAD_TRY(const Windows windows,
-             text_windows(ids.size(), {.size = options.window, .most = options.eval_windows}, options.eval.string()));
+  MYRIAD_TRY(const Windows windows, eval_windows(options, ids.size()));
   const std::uint32_t rows = rows_of_logits(original.config(), std::min(kRows, options.window));
   const Budget budget{.sequences = 1, .context = options.window, .step_rows = rows};
   MYRIAD_TRY(const auto first, Session::open(options.engine, std::move(original), budget));
@@ -39,7 +36,7 @@ Result<Comparison> compare_on_text(const QuantizeOptions& options) {
   std::vector<float> logits(windows.size * vocabulary);
   ProgressLine line("comparing on " + options.eval.filename().string());
   for (std::size_t w = 0; w < windows.count; ++w) {
-    const auto window = std::span(ids).subspan(w * windows.size);
+    const auto window = ids.subspan(w * windows.size);
     const auto fed = window.first(windows.size);
     MYRIAD_TRY_STATUS(
         run_logits(*first->pipeline(), {{1 + w}, fed}, {}, rows, [&](std::size_t at, std::span<const float> row) {

@@ -60,8 +60,8 @@ Result<double> squared_error(const ModelFiles& files, const Group& group, DType 
   return sum;
 }
 
-// The types that a group can take, those left out that another one beats in bytes and error.
-Status find_options(const ModelFiles& files, Group& group, Journal& journal, ThreadPool& pool) {
+// The types that a group's rows can be stored in, and as it is, by their bytes alone.
+std::vector<Option> options_of_shapes(const ModelFiles& files, const Group& group) {
   std::uint64_t now = 0;
   for (const std::size_t i : group.tensors) now += files.tensors()[i].bytes;
   std::vector<Option> all = {{std::nullopt, now}};
@@ -72,10 +72,18 @@ Status find_options(const ModelFiles& files, Group& group, Journal& journal, Thr
       o.bytes += planned_bytes(files.tensors()[i], plan);
       return plan.type == type;
     });
-    if (!fits) continue;
-    MYRIAD_TRY(o.squared_error, squared_error(files, group, type, journal, pool));
-    all.push_back(o);
+    if (fits) all.push_back(o);
   }
+  return all;
+}
+
+// The types that a group can take, those left out that another one beats in bytes and error.
+Status find_options(const ModelFiles& files, Group& group, Journal& journal, ThreadPool& pool) {
+  std::vector<Option> all = options_of_shapes(files, group);
+  for (Option& o : all)
+    if (o.type) {
+      MYRIAD_TRY(o.squared_error, squared_error(files, group, *o.type, journal, pool));
+    }
   for (const Option& o : all) {
     const bool beaten = std::any_of(all.begin(), all.end(), [&](const Option& p) {
       return p.bytes <= o.bytes && p.squared_error <= o.squared_error &&
@@ -142,10 +150,30 @@ Result<SizeBudget> parse_size_budget(std::string_view text) {
   return budget;
 }
 
+Status check_size_budget(const ModelFiles& files, const SizeBudget& budget, const std::filesystem::path& out) {
+  std::vector<Group> groups = groups_of(files);
+  std::vector<std::size_t> smallest;
+  for (Group& g : groups) {
+    g.options = options_of_shapes(files, g);
+    smallest.push_back(
+        static_cast<std::size_t>(std::min_element(g.options.begin(), g.options.end(),
+                                                  [](const Option& x, const Option& y) { return x.bytes < y.bytes; }) -
+                                 g.options.begin()));
+  }
+  MYRIAD_TRY(const std::uint64_t least, size_of(files, plan_of(files, groups, smallest), budget, out));
+  const std::uint64_t limit = limit_of(files, budget);
+  if (least > limit)
+    return fail(Code::invalid_argument, "a budget of {} bytes is too small: {} is the least that this model takes",
+                grouped(limit), grouped(least));
+  return {};
+}
+
 Result<std::vector<TensorPlan>> mixed_plan(const ModelFiles& files, const SizeBudget& budget,
                                            const std::filesystem::path& out, std::vector<std::int32_t> ids,
                                            const CalibrationOptions& options, Journal& journal, ThreadPool& pool,
                                            const std::function<void(const MixedProgress&)>& progress) {
+  MYRIAD_TRY_STATUS(check_size_budget(files, budget, out));
+  const std::uint64_t limit = limit_of(files, budget);
   std::vector<Group> groups = groups_of(files);
   MixedProgress at;
   at.what = "errors of the types";
@@ -156,19 +184,6 @@ Result<std::vector<TensorPlan>> mixed_plan(const ModelFiles& files, const SizeBu
     ++at.done;
   }
 
-  const std::uint64_t limit = limit_of(files, budget);
-  {  // Before anything is measured.
-    std::vector<std::size_t> smallest;
-    for (const Group& g : groups)
-      smallest.push_back(static_cast<std::size_t>(
-          std::min_element(g.options.begin(), g.options.end(),
-                           [](const Option& x, const Option& y) { return x.bytes < y.bytes; }) -
-          g.options.begin()));
-    MYRIAD_TRY(const std::uint64_t least, size_of(files, plan_of(files, groups, smallest), budget, out));
-    if (least > limit)
-      return fail(Code::invalid_argument, "a budget of {} bytes is too small: {} is the least that this model takes",
-                  grouped(limit), grouped(least));
-  }
 
   at = {.what = "the original"};
   for (const Group& g : groups) at.all += g.options.size() - 1;

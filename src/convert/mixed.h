@@ -21,6 +21,10 @@ struct SizeBudget {
 // "3MB", "2.5GiB", "4.5bpw". Errors: invalid_argument.
 Result<SizeBudget> parse_size_budget(std::string_view text);
 
+// Whether the model can become as small as that: by shapes alone, nothing is read or measured. Errors:
+// invalid_argument, with the smallest size that there is.
+Status check_size_budget(const ModelFiles& files, const SizeBudget& budget, const std::filesystem::path& out);
+
 struct MixedProgress {
   std::size_t done = 0, all = 0;  // measurements
   std::string what;
@@ -28,7 +32,7 @@ struct MixedProgress {
 
 // Groups are matrices of one role in one layer (all experts of a layer together). For every type that is not worse in
 // both bytes and squared error than another one, the effect is measured with all other tensors as they are; what
-// `journal` knows is not measured again. Errors: does_not_fit (with the smallest size that there is), those of
+// `journal` knows is not measured again. Errors: those of check_size_budget and of
 // Calibration. The plan's notes say what was measured.
 Result<std::vector<TensorPlan>> mixed_plan(const ModelFiles& files, const SizeBudget& budget,
                                            const std::filesystem::path& out, std::vector<std::int32_t> ids,

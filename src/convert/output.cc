@@ -334,6 +334,13 @@ class DirectoryOutput final : public QuantizedOutput {
 
 }  // namespace
 
+bool is_gguf_name(const fs::path& path) {
+  std::string extension = path.extension().string();
+  for (char& c : extension)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return extension == ".gguf";
+}
+
 fs::path partial_path(const fs::path& path) {
   fs::path partial = path;
   partial += ".partial";
@@ -350,7 +357,7 @@ Status remove_partial(const fs::path& path) {
 Result<std::unique_ptr<QuantizedOutput>> QuantizedOutput::create(const ModelFiles& files,
                                                                  const std::vector<TensorPlan>& plan,
                                                                  const fs::path& path) {
-  const bool to_file = path.extension() == ".gguf";
+  const bool to_file = is_gguf_name(path);
   if (to_file == (files.gguf() == nullptr || files.restructured()))
     return fail(
         Code::unsupported,

@@ -31,6 +31,8 @@ class QuantizedOutput {
   virtual Status finish() = 0;
 };
 
+// Whether it is the name of a GGUF file: it ends in .gguf, in letters of either case.
+bool is_gguf_name(const std::filesystem::path& path);
 // What an unfinished output is called, and removing it.
 std::filesystem::path partial_path(const std::filesystem::path& path);
 Status remove_partial(const std::filesystem::path& path);

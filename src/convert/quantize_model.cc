@@ -50,6 +50,12 @@ std::size_t rows_of_piece(std::size_t cols) {
   return std::max<std::size_t>(1, kPieceValues / std::max<std::size_t>(cols, 1));
 }
 
+// A value that no type can hold is the model's fault, not the caller's.
+std::unexpected<Error> blame_tensor(Error error, std::string_view name) {
+  if (error.code == Code::invalid_argument) error.code = Code::corrupt;
+  return std::unexpected(std::move(error).within(fmt::format("quantising tensor {}", name)));
+}
+
 }  // namespace
 
 Result<float> scale_of_matrix(const WeightMatrix& matrix) {
@@ -75,7 +81,7 @@ Result<ErrorSums> errors_of(const WeightMatrix& matrix, DType type, ThreadPool& 
     piece.values.resize(n * matrix.cols());
     MYRIAD_TRY_STATUS(matrix.read_rows_f32(r, n, piece.values));
     if (Status status = quantize_piece(type, matrix.cols(), r, scale, piece, pool, sums); !status)
-      return std::unexpected(std::move(status).error().within(fmt::format("quantising tensor {}", matrix.name())));
+      return blame_tensor(std::move(status).error(), matrix.name());
   }
   return sums;
 }
@@ -91,8 +97,7 @@ WeightMatrix quantized_on_read(const WeightMatrix& from, DType type, std::option
                           MYRIAD_TRY_STATUS(from.read_rows_f32(first + done, now, values));
                           Status status = quantize_rows(type, values, from.cols(),
                                                         out.subspan(done * bytes, now * bytes), first + done, scale);
-                          if (!status)
-                            return std::unexpected(std::move(status).error().within("tensor " + from.name()));
+                          if (!status) return blame_tensor(std::move(status).error(), from.name());
                           done += now;
                         }
                         return {};
@@ -133,7 +138,7 @@ Status quantize_model(const ModelFiles& files, const std::vector<TensorPlan>& pl
       piece.values.resize(n * t.cols);
       MYRIAD_TRY_STATUS(matrix.read_rows_f32(r, n, piece.values));
       if (Status status = quantize_piece(*plan[i].type, t.cols, r, scale, piece, pool, sums); !status)
-        return std::unexpected(std::move(status).error().within(fmt::format("quantising tensor {}", t.name)));
+        return blame_tensor(std::move(status).error(), t.name);
       // Noted before the tensor is whole, so that of every whole tensor the error is known.
       if (r + n == t.rows) MYRIAD_TRY_STATUS(journal.put_error(t.name, sums));
       MYRIAD_TRY_STATUS(out.write_rows(i, piece.rows));

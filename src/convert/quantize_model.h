@@ -17,7 +17,7 @@ struct QuantizeProgress {
 
 // Writes `out`, of which an earlier run may have written the beginning; the errors of all tensors that change come to
 // stand in `journal`. Memory: pieces of rows, a few MiB, whatever the model's size. Errors: those of the files, and
-// invalid_argument for a value that no type can hold; each names the tensor.
+// corrupt for a value that no type can hold; each names the tensor.
 Status quantize_model(const ModelFiles& files, const std::vector<TensorPlan>& plan, QuantizedOutput& out,
                       Journal& journal, ThreadPool& pool, const std::function<void(const QuantizeProgress&)>& progress);
 

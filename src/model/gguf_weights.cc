@@ -155,7 +155,7 @@ Result<WeightMatrix> GgufWeights::stored(const Place& p, std::size_t rows, std::
   const auto dtype = dtype_of(t.type);
   if (!dtype)
     return fail(Code::unsupported,
-                "{}: tensor {} is of type {}, which is not read; convert the model to a type such as "
+                "{}: tensor {} is of {}, a type that is not run; convert the model to a type such as "
                 "Q4_K, Q8_0 or F16",
                 where, t.name, ggml_type_text(t.type));
   const bool experts = p.first_row != 0 || t.rank > 2;
@@ -310,6 +310,7 @@ Inventory GgufWeights::inventory() const {
   for (const GgufTensor& t : file_.tensors()) {
     inventory.categories[static_cast<std::size_t>(gguf_category(t.name, config()))] += {1, t.bytes, t.elements()};
     TypeTally& type = inventory.types[ggml_type_text(t.type)];
+    type.runs = dtype_of(t.type).has_value();
     type.tensors += 1;
     type.elements += t.elements();
     type.bytes += t.bytes;

@@ -198,7 +198,8 @@ std::string inventory_text(const Inventory& inventory) {
 
   rows = {{"stored as", "tensors", "bytes", "elements"}};
   for (const auto& [name, t] : inventory.types)
-    rows.push_back({name, grouped(t.tensors), grouped(t.bytes), grouped(t.elements)});
+    rows.push_back(
+        {t.runs ? name : name + " (cannot be run)", grouped(t.tensors), grouped(t.bytes), grouped(t.elements)});
   out += '\n' + table(rows);
   out += fmt::format("\n  parameters used for one token: {}\n", grouped(inventory.active_parameters()));
 
@@ -224,7 +225,7 @@ std::string inventory_json(const Inventory& inventory) {
     categories[std::string(kRows[i].key)] = tally_json(inventory.categories[i]);
   Json types = Json::object();
   for (const auto& [name, t] : inventory.types)
-    types[name] = {{"tensors", t.tensors}, {"bytes", t.bytes}, {"elements", t.elements}};
+    types[name] = {{"tensors", t.tensors}, {"bytes", t.bytes}, {"elements", t.elements}, {"runs", t.runs}};
   Json kinds = Json::array();
   for (const AttentionKind kind : c.attention) kinds.push_back(attention_kind_name(kind));
   const StateBytes& s = inventory.state;

@@ -45,6 +45,7 @@ struct Tally {
   Tally& operator+=(const Tally& o);
 };
 struct TypeTally {
+  bool runs = true;  // whether weights of the type can be run
   std::uint64_t tensors = 0;
   std::uint64_t elements = 0;  // as stored: a byte of packed codes is one
   std::uint64_t bytes = 0;

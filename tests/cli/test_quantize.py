@@ -221,16 +221,24 @@ class Refusals(Case):
                 (2, ["short.txt", "tokens"], mixed + ["--budget", "4.5bpw", "--calibrate", text]),
                 (3, ["none.txt"], mixed + ["--budget", "4.5bpw", "--calibrate", self.directory / "none.txt"]),
                 (3, ["none.txt"], ["quantize", TINY, out, "--format", "q4_0", "--eval", self.directory / "none.txt"]),
+                (2, ["short.txt", "tokens"], ["quantize", TINY, out, "--format", "q4_0", "--eval", text]),
+                (2, ["too small", "least"], mixed + ["--budget", "1MB", "--calibrate", TEXT]),
                 (2, ["exists already"], ["quantize", TINY, self.directory, "--format", "q4_0"]),
                 (3, ["no directory"], ["quantize", TINY, self.directory / "no/where", "--format", "q4_0"]),
                 (3, [".gguf", "directory"], ["quantize", TINY, self.directory / "out.gguf", "--format", "q4_0"]),
+                (3, [".GGUF", "directory"], ["quantize", TINY, self.directory / "out.GGUF", "--format", "Q4_0"]),
                 (3, ["nothing-here"], ["quantize", self.directory / "nothing-here", out, "--format", "q4_0"]),
                 (2, ["--demo"], ["quantize", TINY, out, "--demo"]),
         ]:
             with self.subTest(command=command):
                 self.assert_fails(code, words, *command)
-                self.assertFalse(out.exists())
-        self.assert_fails(2, ["too small", "least"], *mixed, "--budget", "1MB", "--calibrate", TEXT, "--window", 8, "--calibrate-windows", 1)
+                self.assertEqual(self.start(*command).out, "")
+                self.assertEqual([p.name for p in self.directory.iterdir() if p.name.startswith("out")], [])  # no journal either
+
+    def test_formats_in_capitals(self):
+        self.run_ok("quantize", RANDOM_K3, self.directory / "lower", "--format", "q4_0")
+        self.run_ok("quantize", RANDOM_K3, self.directory / "upper", "--format", "Q4_0")
+        self.assertEqual(files_of(self.directory / "lower"), files_of(self.directory / "upper"))
 
     def test_damaged_weights(self):
         model = self.directory / "damaged"
@@ -243,7 +251,7 @@ class Refusals(Case):
         begin = 8 + length + header[name]["data_offsets"][0]
         data[begin:begin + 2] = b"\x80\x7f"  # infinity
         shard.write_bytes(data)
-        self.assert_fails(2, [name.removeprefix("language_model.").removesuffix(".weight"), "row 0 column 0", "inf"],
+        self.assert_fails(3, [name.removeprefix("language_model.").removesuffix(".weight"), "row 0 column 0", "inf"],
                           "quantize", model, self.directory / "out", "--format", "int8-channel")
 
     def test_damaged_scales(self):
@@ -272,6 +280,10 @@ class Gguf(Case):
             self.assertAlmostEqual(out.stat().st_size, report["total"]["after"], delta=20_000)
             found = json.loads(self.run_ok("perplexity", out, "-f", TEXT, "--window", 64, "--windows", 40))["perplexity"]
             self.assertLess(found, limit * original, name)
+        self.assertEqual(self.run_ok("quantize", STORIES, self.directory / "upper.GGUF", "--format", "Q4_0", "--json"),
+                         self.run_ok("quantize", STORIES, self.directory / "lower.gguf", "--format", "q4_0", "--json"))
+        self.assertEqual((self.directory / "upper.GGUF").read_bytes(), (self.directory / "lower.gguf").read_bytes())
+        self.assertEqual(self.run_ok("tokenize", self.directory / "upper.GGUF", input='"a"'), self.run_ok("tokenize", STORIES, input='"a"'))
         self.assert_fails(3, ["no GGUF file can hold"], "quantize", STORIES, self.directory / "x.gguf", "--format", "int8-channel")
 
     def test_a_directory_from_a_file(self):
@@ -283,7 +295,9 @@ class Gguf(Case):
             self.assertEqual(self.run_ok("logits", out, *ids), self.run_ok("logits", model, *ids), name)
         for name in ("kimi-k3-moe-MXFP4", "deepseek2-moe-Q8_0"):  # MLA, whose keys and values come together
             model, out = os.path.join(SHARED, f"golden/gguf/{name}.gguf"), self.directory / name
-            self.run_ok("quantize", model, out, "--format", "q8_0")
+            report = json.loads(self.run_ok("quantize", model, out, "--format", "q8_0", "--json"))
+            total = json.loads(self.run_ok("inspect", model, "--json"))["total"]
+            self.assertEqual(report["total"]["before"], total["bytes"], name)
             first, second = (json.loads(self.run_ok("logits", m, "--ids", "1,2,3,44,5", "--json"))["logits"] for m in (model, out))
             pairs = [(a, b) for x, y in zip(first, second) for a, b in zip(x, y)]
             self.assertLess(sum((a - b) ** 2 for a, b in pairs) / sum(a * a for a, _ in pairs), 0.05 ** 2, name)
