@@ -10,6 +10,7 @@
 #include "cli/model_source.h"
 #include "cli/streams.h"
 #include "model/json_text.h"
+#include "model/model_text.h"
 
 namespace myriad::cli {
 namespace {
@@ -34,7 +35,15 @@ int chat_format_command(const std::filesystem::path& model) {
   const auto tokenizer = open_tokenizer(model);
   if (!tokenizer) return report("chat-format", tokenizer.error());
   const auto format = chat_format_of(*tokenizer);
-  if (!format) return report("chat-format", format.error());
+  if (!format) {
+    if (const auto text = load_model_text(model, 0); text && (text->chat_template || text->template_error))
+      return report("chat-format", Error{Code::unsupported,
+                                         "the model has a chat template of its own; this command writes Kimi's formats "
+                                         "only. /v1/chat/completions of a gateway renders templates",
+                                         {},
+                                         {}});
+    return report("chat-format", format.error());
+  }
   const Status status =
       for_each_input_line([&](std::string_view line) { return format_line(*tokenizer, *format, line); });
   if (status) return kDone;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/sha256.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/fleet_size.h"
@@ -79,12 +80,38 @@ Status dry_run(const ModelSource& model, const CutCommandOptions& options) {
   return {};
 }
 
+// A cut that is complete stays what it is: the same one may be made again, another one must go elsewhere.
+Status check_out(const ModelSource& model, const Plan& plan, const CutCommandOptions& options) {
+  if (!is_cut_directory(options.out)) return {};
+  const std::string out = options.out.string();
+  auto there = read_manifest(options.out);
+  if (!there) return std::unexpected(std::move(there).error().within("--out holds a cut model already"));
+  const auto refuse = [&](std::string_view how) {
+    return fail(Code::invalid_argument,
+                "--out {} holds the cut model '{}' already ({} parts), {}; remove it or give another directory", out,
+                there->model_name, grouped(there->parts.size()), how);
+  };
+  if (there->model_name != plan.manifest.model_name)
+    return refuse(fmt::format("and this one is '{}'", plan.manifest.model_name));
+  if (there->config_json != config_to_json(model.config())) return refuse("whose configuration is another one");
+  const auto same = [](const ManifestPart& a, const ManifestPart& b) { return a.spec == b.spec && a.bytes == b.bytes; };
+  if (!std::ranges::equal(there->parts, plan.manifest.parts, same)) return refuse("which is cut at other places");
+  // Of the same name and shape: the weights tell. Building all parts to compare them is what a cut does.
+  const std::size_t last = there->parts.size() - 1;
+  for (const std::size_t i : {std::size_t{0}, last / 4, last / 2, last - last / 4, last}) {
+    MYRIAD_TRY(const AlignedBuffer bytes, build_part(*model.weights(), there->parts[i].spec));
+    if (PartId{sha256(bytes.bytes())} != there->parts[i].id) return refuse("whose weights are other ones");
+  }
+  return {};
+}
+
 Status real_cut(const ModelSource& model, const CutCommandOptions& options) {
   std::error_code ec;
   if (std::filesystem::equivalent(options.out, options.model, ec))
     return fail(Code::invalid_argument, "--out {} is the model itself; give a directory of its own",
                 options.out.string());
   const Plan plan = plan_of(model, options);
+  MYRIAD_TRY_STATUS(check_out(model, plan, options));
   const auto space = std::filesystem::space(options.out.has_parent_path() ? options.out.parent_path() : ".", ec);
   if (!ec && space.available < plan.bytes)
     complain("cut", fmt::format("warning: the parts take {}, the disk of {} has {} left", human({plan.bytes}),

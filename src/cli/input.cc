@@ -1,9 +1,12 @@
 #include "cli/input.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
+#include <memory>
 
 #include "model/utf8_stream.h"
 #include "part/file_io.h"
@@ -126,14 +129,27 @@ Result<std::string> parse_json_string(std::string_view text) {
 }
 
 Result<std::string> read_text(const std::filesystem::path& path) {
-  if (path != "-") return read_small_file(path, kMaxTextBytes);
+  std::error_code ec;
+  const std::string what = path == "-" ? "standard input" : path.string();
+  if (path != "-") {
+    if (std::filesystem::is_directory(path, ec))
+      return fail(Code::io, "reading {}: it is a directory; name a file with text, or - for standard input", what);
+    if (std::filesystem::is_regular_file(path, ec)) return read_small_file(path, kMaxTextBytes);
+  }
+  // Pipes and devices, until they end.
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(path == "-" ? nullptr : std::fopen(path.c_str(), "re"),
+                                                               [](std::FILE* f) { return std::fclose(f); });
+  if (path != "-" && opened == nullptr)
+    return fail(errno == ENOENT ? Code::not_found : Code::io, "opening {}: {}", what, std::strerror(errno));
+  std::FILE* const file = opened != nullptr ? opened.get() : stdin;
   std::string text;
   char buffer[1 << 16];
-  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) {
+  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, file)) {
     if (text.size() + n > kMaxTextBytes)
-      return fail(Code::limit, "reading standard input: more than {} bytes", kMaxTextBytes);
+      return fail(Code::limit, "reading {}: more than {} bytes", what, kMaxTextBytes);
     text.append(buffer, n);
   }
+  if (std::ferror(file) != 0) return fail(Code::io, "reading {}: {}", what, std::strerror(errno));
   return text;
 }
 

@@ -28,7 +28,7 @@ Status check_ids(const std::vector<std::int32_t>& ids, std::size_t vocabulary, s
 // corrupt, with the byte position and what was expected.
 Result<std::string> parse_json_string(std::string_view text);
 
-// A file, or standard input for "-". Errors: not_found, io, limit.
+// A file, or anything else that ends, such as a pipe; standard input for "-". Errors: not_found, io, limit.
 Result<std::string> read_text(const std::filesystem::path& path);
 
 // Calls `on_line` for each line of standard input that is not empty; of an error the line's number is put in front.

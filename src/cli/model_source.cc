@@ -1,5 +1,7 @@
 #include "cli/model_source.h"
 
+#include <algorithm>
+
 #include "convert/output.h"
 #include "kernels/thread_pool.h"
 #include "model/gguf_weights.h"
@@ -51,8 +53,35 @@ Result<ModelSource> ModelSource::open(const std::filesystem::path& directory) {
   return source;
 }
 
+Status check_is_model(const std::filesystem::path& path) {
+  std::error_code ec;
+  const std::string name = path.string();
+  if (!std::filesystem::is_directory(path, ec) || there_is(path / "config.json")) return {};
+  if (there_is(path / "parts"))
+    return fail(Code::not_found,
+                "{} is no model: it has parts of a cut and no {}. The cut was interrupted: run `myriad cut MODEL --out "
+                "{}` again, which goes on",
+                name, kManifestName, name);
+  constexpr std::size_t kNamed = 3;
+  std::vector<std::string> files;
+  for (std::filesystem::directory_iterator it(path, ec), end; !ec && it != end; it.increment(ec))
+    if (is_gguf_name(it->path())) files.push_back(it->path().filename().string());
+  if (files.empty())
+    return fail(Code::not_found,
+                "{} is no model: it has neither a config.json (of the Hugging Face layout) nor a {} (of `myriad cut`); "
+                "name a GGUF file or a directory that has one",
+                name, kManifestName);
+  std::sort(files.begin(), files.end());
+  std::string list;
+  for (std::size_t i = 0; i < std::min(files.size(), kNamed); ++i) list += (i == 0 ? "" : ", ") + files[i];
+  if (files.size() > kNamed) list += fmt::format(" and {} more", files.size() - kNamed);
+  return fail(Code::not_found, "{} is no model: it has no config.json, but GGUF files lie there ({}): name one of them",
+              name, list);
+}
+
 Result<std::unique_ptr<ModelWeights>> open_weights(const std::filesystem::path& path) {
   std::error_code ec;
+  MYRIAD_TRY_STATUS(check_is_model(path));
   if (std::filesystem::is_regular_file(path, ec)) {
     MYRIAD_TRY(GgufWeights weights, blame_file(GgufWeights::open(path)));
     return std::make_unique<GgufWeights>(std::move(weights));

@@ -45,6 +45,9 @@ class ModelSource {
   std::unique_ptr<Graph> graph_;
 };
 
+// Whether a directory may be one: not_found, with what lies there instead and what to name, if it has no config.json.
+Status check_is_model(const std::filesystem::path& path);
+
 // A Hugging Face directory or a GGUF file. `limit` errors (a file beyond a named maximum) become `unsupported`: the
 // file is at fault, not the work.
 Result<std::unique_ptr<ModelWeights>> open_weights(const std::filesystem::path& path);

@@ -221,6 +221,10 @@ Status quantize(QuantizeOptions options) {
     return fail(Code::invalid_argument, "--budget and --calibrate belong to --format mixed, not to {}", options.format);
   if (std::error_code none; !options.eval.empty() && options.eval != "-" && !fs::exists(options.eval, none))
     return fail(Code::not_found, "--eval {}: there is no such file", options.eval.string());
+  if (is_cut_directory(options.in))
+    return fail(Code::unsupported, "{} is a cut model; quantise the one that it was made from, and cut the result",
+                options.in.string());
+  MYRIAD_TRY_STATUS(check_is_model(options.in));
   auto opened = ModelFiles::open(options.in, !is_gguf_name(options.out));
   if (!opened) {
     if (opened.error().code == Code::limit) opened.error().code = Code::unsupported;  // the file is at fault

@@ -184,7 +184,6 @@ Result<std::vector<TensorPlan>> mixed_plan(const ModelFiles& files, const SizeBu
     ++at.done;
   }
 
-
   at = {.what = "the original"};
   for (const Group& g : groups) at.all += g.options.size() - 1;
   progress(at);

@@ -15,11 +15,11 @@ Result<ChatFormat> chat_format_of(const Tokenizer& tokenizer) {
   if (has_all({"<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>", "<|im_end|>"})) {
     return ChatFormat::kimi_linear;
   }
-  return fail(Code::unsupported,
-              "finding the chat format: the tokenizer has neither <|open|>, <|close|>, <|sep|> and <|end_of_msg|> "
-              "(Kimi K3) nor "
-              "<|im_user|>, <|im_assistant|>, <|im_system|>, <|im_middle|> and <|im_end|> (Kimi Linear); is its "
-              "tokenizer_config.json missing? Plain completions work without");
+  return fail(
+      Code::unsupported,
+      "finding the chat format: the model has neither a chat template nor the control tokens of Kimi's formats "
+      "(<|open|> and so on, <|im_user|> and so on); is its tokenizer_config.json missing? Plain completions work "
+      "without");
 }
 
 std::vector<std::int32_t> chat_stop_ids(const Tokenizer& tokenizer, ChatFormat format) {

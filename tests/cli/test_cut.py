@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Cuts: what is listed is what is made; they resume; the full-size model is planned in seconds."""
 import json
+import shutil
+import struct
 import subprocess
 import sys
 import time
 
-from harness import SOURCE, TINY, Case, main
+from harness import RANDOM_K3, SOURCE, TINY, Case, main
 
 
 class Cut(Case):
@@ -47,6 +49,25 @@ class Cut(Case):
         file = self.directory / "file"
         file.write_text("")
         self.assert_fails(3, [str(file)], "cut", TINY, "--out", file)
+
+    def test_another_models_cut_stays(self):
+        out = self.directory / "taken"
+        self.run_ok("cut", TINY, "--out", out, "--name", "psalms")
+        before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+        other = self.directory / "other"
+        shutil.copytree(TINY, other)
+        for path in other.iterdir():
+            path.chmod(0o644)
+        for path in other.glob("*.safetensors"):
+            data = path.read_bytes()
+            length = struct.unpack("<Q", data[:8])[0]
+            path.write_bytes(data[:8 + length] + bytes(b ^ 1 for b in data[8 + length:]))
+        for words, arguments in ((["'psalms'", "configuration"], [RANDOM_K3, "--name", "psalms"]), (["'psalms'", "'genesis'"], [TINY, "--name", "genesis"]),
+                                 (["other places"], [TINY, "--name", "psalms", "--part-bytes", "200kB"]),
+                                 (["weights"], [other, "--name", "psalms"])):
+            self.assert_fails(2, words + [str(out), "remove it"], "cut", *arguments, "--out", out)
+        self.run_ok("cut", TINY, "--out", out, "--name", "psalms")  # the same once more
+        self.assertEqual({p: p.read_bytes() for p in out.rglob("*") if p.is_file()}, before)
 
     def test_full_size(self):
         """Kimi K3 as it is, 1.56 TB of holes: 82,432 experts are listed, and the fleet that holds them is counted."""

@@ -78,6 +78,33 @@ class Files(Case):
                           self.directory / "store")
         self.assert_fails(3, ["not a cut model", "myriad cut"], "controller", TINY, "--token-file", self.token())
 
+    def test_directories_that_are_no_models(self):
+        model = self.directory / "ggufs"
+        model.mkdir()
+        for command in (["run", model, "-p", "x"], ["inspect", model], ["cut", model, "--dry-run"], ["logits", model, "--ids", "1"],
+                        ["quantize", model, self.directory / "out", "--format", "q4_0"]):
+            self.assert_fails(3, ["is no model", "neither a config.json", "GGUF"], *command)
+        for name in "abcde":
+            (model / f"{name}.gguf").write_text("")
+        self.assert_fails(3, ["a.gguf, b.gguf, c.gguf and 2 more", "name one of them"], "run", model, "-p", "x")
+        cut = self.directory / "interrupted"
+        self.run_ok("cut", RANDOM_K3, "--out", cut)
+        self.assert_fails(3, ["is a cut model"], "quantize", cut, self.directory / "out", "--format", "q4_0")
+        for file in cut.glob("*.json"):
+            file.unlink()
+        self.assert_fails(3, ["was interrupted", f"--out {cut}"], "run", cut, "-p", "x")
+
+    def test_texts_that_are_no_files(self):
+        text = self.run_ok("run", TINY, "-p", "In the", "-n", 2)
+        self.assertEqual(self.run_ok("run", TINY, "-f", "/dev/stdin", "-n", 2, input="In the"), text)
+        pipe = self.directory / "pipe"
+        os.mkfifo(pipe)
+        writer = subprocess.Popen(["sh", "-c", 'printf "In the" > "$0"', str(pipe)])
+        self.assertEqual(self.run_ok("run", TINY, "-f", pipe, "-n", 2), text)
+        writer.wait()
+        self.assert_fails(3, ["is a directory", "- for standard input"], "run", TINY, "-f", TINY, "-n", 2)
+        self.assert_fails(1, ["/dev/zero", "more than"], "run", TINY, "-f", "/dev/zero", "-n", 2)
+
     def token(self):
         path = self.directory / "token"
         path.write_text("0123456789abcdef0123456789abcdef\n")

@@ -2,6 +2,8 @@
 """GGUF files through the whole program: text, perplexity, fleets, the API. The data is not part of the project: MYRIAD_TEST_DATA names it."""
 import json
 import os
+import pathlib
+import struct
 import sys
 
 from harness import SHARED, Case, main, read_json
@@ -35,6 +37,34 @@ class Stories(Case):
         ids = self.run_ok("tokenize", STORIES, input="".join(json.dumps(t) + "\n" for t in texts))
         back = self.run_ok("tokenize", STORIES, "--decode", input=ids).splitlines()
         self.assertEqual([json.loads(line) for line in back], texts)
+
+
+class Refusals(Case):
+    def test_types_that_cannot_be_run(self):
+        """A matrix in the last layer is of a type that nobody knows: known before anything is loaded."""
+        model = self.directory / "odd.gguf"
+        data = bytearray(pathlib.Path(STORIES).read_bytes())
+        name = b"blk.4.ffn_down.weight"
+        at = data.index(struct.pack("<Q", len(name)) + name) + 8 + len(name)
+        at += 4 + 8 * struct.unpack_from("<I", data, at)[0]
+        struct.pack_into("<I", data, at, 99)
+        model.write_bytes(data)
+        shown = self.start("inspect", model)
+        self.assertEqual(shown.returncode, 0)
+        self.assertIn("type 99 (cannot be run)", shown.out)
+        self.assertIn("cannot be run", shown.err)
+        self.assertIn("blk.4.ffn_down.weight", shown.err)
+        types = json.loads(self.run_ok("inspect", model, "--json"))["types"]
+        self.assertEqual({name: t["runs"] for name, t in types.items()}, {"F32": True, "type 99": False})
+        for command in (["run", "-p", "x"], ["logits", "--ids", "1"], ["logits", "--ids", "1", "--nodes", 2], ["cut", "--dry-run"],
+                        ["perplexity", "-f", model], ["fleet", "up", "--http", "127.0.0.1:0"]):
+            words = command[:1] if command[0] != "fleet" else command[:2]
+            done = self.assert_fails(3, ["blk.4.ffn_down.weight is of type 99, a type", "Q8_0"], *words, model, *command[len(words):])
+            self.assertEqual(done.out, "")
+
+    def test_chat_format_without_a_template(self):
+        for model in (STORIES, os.path.join(SHARED, "golden/gguf/qwen3-dense-F32.gguf")):
+            self.assert_fails(3, ["neither a chat template nor", "Kimi"], "chat-format", model, input="{}\n")
 
 
 class Fleets(Case):
