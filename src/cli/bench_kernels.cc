@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/input.h"
 #include "cli/streams.h"
 #include "kernels/kernels.h"
 #include "kernels/read_bandwidth.h"
@@ -179,7 +180,7 @@ Status bench_kernels(const BenchKernelsOptions& o) {
   for (std::size_t i = 0; i < kDTypes; ++i) {
     const auto t = static_cast<DType>(i);
     if (!can_quantize(t) && t != DType::f32 && t != DType::bf16) continue;
-    if (o.type.empty() || o.type == dtype_name(t)) types.push_back(t);
+    if (o.type.empty() || lower_case(o.type) == dtype_name(t)) types.push_back(t);
   }
   if (types.empty() && !experts)
     return fail(Code::invalid_argument, "'{}' is no type that can be measured; leave --type out to see all", o.type);

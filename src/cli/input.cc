@@ -34,6 +34,12 @@ std::int32_t four_hex_digits(std::string_view text) {
 
 }  // namespace
 
+std::string lower_case(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
 Result<std::vector<std::int32_t>> parse_ids(std::string_view text, std::string_view what) {
   std::string_view rest = trimmed(text);
   if (rest.starts_with('[')) {

@@ -16,6 +16,9 @@ namespace myriad::cli {
 inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;  // of a file or line that is read whole
 inline constexpr std::size_t kMaxIds = std::size_t{1} << 24;
 
+// ASCII capitals as small letters: names of types and formats are known in either case.
+std::string lower_case(std::string text);
+
 // "1,2,3", "1 2 3" or a JSON list "[1, 2, 3]". `what` names it in errors (invalid_argument).
 Result<std::vector<std::int32_t>> parse_ids(std::string_view text, std::string_view what);
 // One list a line; empty lines are left out.

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/input.h"
 #include "cli/streams.h"
 
 namespace myriad::cli {
@@ -40,7 +41,7 @@ CLI::Option* add_profile(CLI::App& app, Profile& profile) {
       .add_option_function<std::string>(
           "--profile",
           [&profile](const std::string& text) {
-            const auto parsed = parse_profile(text);
+            const auto parsed = parse_profile(lower_case(text));
             if (!parsed) throw CLI::ValidationError("--profile", parsed.error().message);
             profile = *parsed;
           },
@@ -56,7 +57,7 @@ void add_cache_type(CLI::App& app, KvCache& cache) {
   app.add_option_function<std::string>(
          "--cache-type",
          [&cache](const std::string& name) {
-           auto parsed = parse_kv_cache(name);
+           auto parsed = parse_kv_cache(lower_case(name));
            if (!parsed) throw CLI::ValidationError("--cache-type", parsed.error().message);
            cache = *parsed;
          },

@@ -204,8 +204,7 @@ void show(const Comparison& c, bool json) {
 
 Status quantize(QuantizeOptions options) {
   options.out = without_trailing_slash(options.out);
-  for (char& c : options.format)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  options.format = lower_case(options.format);
   MYRIAD_TRY_STATUS(check_out(options));
   const bool mixed = options.format == "mixed";
   const QuantFormat* format = find_quant_format(options.format);

@@ -2,13 +2,14 @@
 """Exit codes and sentences: usage, missing and hostile files, amounts that make no sense."""
 import json
 import os
+import re
 import resource
 import shutil
 import struct
 import subprocess
 import unittest
 
-from harness import DEADLINE, MYRIAD, RANDOM_K3, SHARED, TINY, Case, main
+from harness import DEADLINE, MYRIAD, RANDOM_K3, SHARED, SOURCE, TINY, Case, main
 
 STORIES = os.path.join(SHARED or "", "models/stories260K.gguf")
 LOST = "writing to standard output"
@@ -26,6 +27,13 @@ class Usage(Case):
         for command in COMMANDS + ["fleet", "bench"]:
             self.assertIn(command, self.run_ok("--help"))
         self.assertRegex(self.run_ok("--version"), r"^myriad \d+\.\d+\.\d+\n$")
+
+    def test_every_option_is_documented(self):
+        documented = (SOURCE / "docs/cli.md").read_text()
+        for words in [[c] for c in COMMANDS + ["quantize"]] + [["fleet", c] for c in FLEET] + [["bench", c] for c in BENCH]:
+            self.assertIn(f"{' '.join(words)}", documented)
+            for option in sorted(set(re.findall(r"--[a-z][a-z-]+", self.run_ok(*words, "--help"))) - {"--help"}):
+                self.assertRegex(documented, re.escape(option) + r"(?![a-z-])", words)
 
     def test_usage_errors(self):
         for words, arguments in (
