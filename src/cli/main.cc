@@ -163,8 +163,8 @@ void add_logits(CLI::App& app, Selected& selected) {
   auto* digest =
       c->add_flag("--digest", o->digest, "SHA-256 over the logits as little-endian f32, [positions, vocabulary]");
   c->add_flag("--interpreter", o->interpreter, "by the plain scalar definition of the model instead of the engine");
-  const std::vector<const CLI::Option*> of_the_engine = {c->get_option("--nodes"), c->get_option("--threads"), chunk,
-                                                         batch, seed};
+  const std::vector<const CLI::Option*> of_the_engine = {
+      c->get_option("--nodes"), c->get_option("--threads"), c->get_option("--context"), chunk, batch, seed};
   c->callback([=, &selected] {
     if (ids->count() + file->count() == 0) throw CLI::RequiredError("--ids or --ids-file");
     if (json->count() != 0 && digest->count() != 0)
@@ -231,12 +231,19 @@ void add_cut(CLI::App& app, Selected& selected) {
   c->add_option("--name", o->name, "of the model in the API; default: its directory's");
   auto* dry = c->add_flag("--dry-run", o->dry_run, "list the parts and how many nodes they need; reads no weights");
   add_profile(*c, o->profile);
-  c->add_option("--context", o->context, "with --dry-run: positions of one sequence")->capture_default_str();
-  c->add_option("--sequences", o->sequences, "with --dry-run: sequences at once")->capture_default_str();
+  auto* context =
+      c->add_option("--context", o->context, "with --dry-run: positions of one sequence")->capture_default_str();
+  auto* sequences =
+      c->add_option("--sequences", o->sequences, "with --dry-run: sequences at once")->capture_default_str();
   c->add_flag("--json", o->json, "as JSON");
   c->add_option("--cut-seed", o->cut_seed, "at random places, drawn from this seed")->group("");
   c->callback([=, &selected] {
     if (out->count() == 0 && dry->count() == 0) throw CLI::RequiredError("--out (or --dry-run)");
+    for (const CLI::Option* option : {context, sequences})
+      if (option->count() != 0 && (dry->count() == 0 || !o->node_memory))
+        throw CLI::ValidationError(
+            option->get_name(),
+            "it is for counting nodes, with --dry-run and --node-memory; a cut is the same for all");
     selected = [o] { return cut_command(*o); };
   });
 }

@@ -44,6 +44,8 @@ class Usage(Case):
                 (["--node-memory", "--nodes"], ["run", TINY, "-p", "x", "--node-memory", "64MiB"]),
                 (["--interpreter", "--nodes"], ["logits", TINY, "--ids", "1", "--interpreter", "--nodes", 2]),
                 (["--interpreter", "--cut-seed"], ["logits", TINY, "--ids", "1", "--interpreter", "--cut-seed", 2]),
+                (["--context", "--dry-run"], ["cut", TINY, "--out", "out", "--context", 100]),
+                (["--sequences", "--node-memory"], ["cut", TINY, "--dry-run", "--sequences", 100]),
                 (["--digest", "--json"], ["logits", TINY, "--ids", "1", "--digest", "--json"]),
                 (["--eval-windows", "--eval"], ["quantize", TINY, "out", "--format", "q4_0", "--eval-windows", 2]),
                 (["MODEL"], ["run"]),
