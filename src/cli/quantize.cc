@@ -235,6 +235,8 @@ Status quantize(QuantizeOptions options) {
     auto parsed = parse_size_budget(options.budget);
     if (!parsed) return std::unexpected(std::move(parsed).error().within("--budget"));
     budget = *parsed;
+    const std::vector<TensorPlan> as_it_is(files.tensors().size());
+    MYRIAD_TRY_STATUS(QuantizedOutput::create(files, as_it_is, options.out));
     MYRIAD_TRY_STATUS(check_size_budget(files, budget, options.out));
   }
   MYRIAD_TRY(const Texts texts, read_texts(options));

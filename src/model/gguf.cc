@@ -242,8 +242,8 @@ Result<const GgufTensor*> GgufFile::require(std::string_view name) const {
   if (tensor == nullptr)
     return fail(Code::not_found, "reading {}: tensor {} is missing", path().string(), gguf_printable(name));
   if (!ggml_type_readable(tensor->type))
-    return fail(Code::unsupported, "reading {}: tensor {} is of {} (code {}), a type that Myriad does not read",
-                path().string(), tensor->name, ggml_type_text(tensor->type), static_cast<std::uint32_t>(tensor->type));
+    return fail(Code::unsupported, "reading {}: tensor {} is of {}, a type that Myriad does not read", path().string(),
+                tensor->name, ggml_type_text(tensor->type));
   return tensor;
 }
 

@@ -227,6 +227,8 @@ class Refusals(Case):
                 (3, ["no directory"], ["quantize", TINY, self.directory / "no/where", "--format", "q4_0"]),
                 (3, [".gguf", "directory"], ["quantize", TINY, self.directory / "out.gguf", "--format", "q4_0"]),
                 (3, [".GGUF", "directory"], ["quantize", TINY, self.directory / "out.GGUF", "--format", "Q4_0"]),
+                (3, [".gguf", "directory"], ["quantize", TINY, self.directory / "out.gguf", "--format", "mixed", "--budget", "4.5bpw",
+                                             "--calibrate", TEXT]),
                 (3, ["nothing-here"], ["quantize", self.directory / "nothing-here", out, "--format", "q4_0"]),
                 (2, ["--demo"], ["quantize", TINY, out, "--demo"]),
         ]:
