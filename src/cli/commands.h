@@ -152,7 +152,7 @@ struct ControllerCommandOptions {
   std::uint32_t nodes = 0;  // plan when so many are there; 0: when no more have come for a while
   Profile profile = Profile::fast;
   Budget budget{.prefixes = kServedPrefixes};
-  Bytes cache_memory{0};  // instead of budget.positions, if not 0
+  std::optional<Bytes> cache_memory;  // instead of budget.positions
   int ready_fd = -1;
 };
 int controller_command(const ControllerCommandOptions& options);
@@ -185,7 +185,7 @@ struct FleetUpOptions {
   std::string fleet = "default";
   std::string name;  // of the model in the API; empty: its directory's
   Budget budget{.prefixes = kServedPrefixes};
-  Bytes cache_memory{0};  // instead of budget.positions, if not 0
+  std::optional<Bytes> cache_memory;  // instead of budget.positions
   std::string http = "127.0.0.1:8080";
   std::filesystem::path api_key_file;
   bool local_parts = false;

@@ -27,9 +27,9 @@ Status serve(const ControllerCommandOptions& options, StopSignal& stop) {
     return fail(Code::not_found,
                 "{} is not a cut model: it has no {}. Cut one first: myriad cut MODEL --out DIR --node-memory 256MiB",
                 options.cut_directory.string(), kManifestName);
-  if (options.cache_memory.value != 0) {
+  if (options.cache_memory) {
     MYRIAD_TRY(const ModelSource model, ModelSource::open(options.cut_directory));
-    MYRIAD_TRY(controller.fleet.budget, with_cache_memory(model.graph(), *model.manifest(), options.cache_memory,
+    MYRIAD_TRY(controller.fleet.budget, with_cache_memory(model.graph(), *model.manifest(), *options.cache_memory,
                                                           options.profile, options.budget));
   }
   Reactor reactor;

@@ -47,12 +47,12 @@ Status up(FleetUpOptions options) {
       return fail(Code::invalid_argument, "{} was cut under the name '{}'; --name is for Hugging Face directories",
                   options.engine.model.string(), model.name());
     wanted.options.target_bytes = shared_target_bytes(model.graph(), options.engine.nodes, options.engine.node_memory);
-    if (options.cache_memory.value != 0) {
+    if (options.cache_memory) {
       const Manifest planned = model.manifest() != nullptr
                                    ? *model.manifest()
                                    : planned_manifest(model.graph(), wanted.options, wanted.name);
-      MYRIAD_TRY(options.budget, with_cache_memory(model.graph(), planned, options.cache_memory, options.engine.profile,
-                                                   options.budget));
+      MYRIAD_TRY(options.budget, with_cache_memory(model.graph(), planned, *options.cache_memory,
+                                                   options.engine.profile, options.budget));
     }
     MYRIAD_TRY_STATUS(check_fit(model.graph(), model.manifest(), wanted.options, options.engine.nodes,
                                 options.engine.node_memory, options.engine.profile, options.budget));

@@ -89,7 +89,7 @@ void add_engine(CLI::App& app, EngineOptions& engine) {
   });
 }
 // What a fleet is asked to keep room for.
-void add_budget(CLI::App& app, Budget& budget, Bytes& cache_memory) {
+void add_budget(CLI::App& app, Budget& budget, std::optional<Bytes>& cache_memory) {
   app.add_option("--context", budget.context, "positions of one sequence, prompt and answer together")
       ->capture_default_str();
   app.add_option("--sequences", budget.sequences, "that run at once")->capture_default_str();

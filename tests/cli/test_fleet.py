@@ -146,6 +146,7 @@ class Caches(Case):
         fleet = ["fleet", "up", TINY, "--nodes", 2, "--fleet", "cm", "--http", "127.0.0.1:0"]
         done = self.assert_fails(5, ["--cache-memory", "--context 4096", "at least"], *fleet, "--cache-memory", "10KiB")
         least = int(done.err.split(" takes ")[1].split(" bytes")[0].replace(",", ""))
+        self.assert_fails(5, ["--cache-memory", "at least"], *fleet, "--cache-memory", "0")
         self.assert_fails(2, ["--cache-memory", "--cache-positions"], *fleet, "--cache-memory", "1MiB", "--cache-positions", 4096)
 
         for bytes, positions in ((least, 4096), (3 * least + least // 2, 3 * 4096 + 2048), (1 << 40, 0)):
