@@ -66,6 +66,13 @@ class Usage(Case):
                 (["name of a fleet"], ["fleet", "status", "--fleet", "../../etc"])):
             self.assert_fails(2, words, *arguments)
 
+    def test_what_bench_prints(self):
+        """Bytes a second where weights are streamed for every token; of a prompt they say nothing."""
+        prefill, decode = ["bench", "prefill", TINY, "--prompt", 64], ["bench", "decode", TINY, "--tokens", 4]
+        self.assertRegex(self.run_ok(*prefill), r"^prefill: [\d.]+ tokens/s \(64 tokens in [\d.]+ s\)\n$")
+        self.assertRegex(self.run_ok(*decode), r"^decode: .* GB/s of weights\)\n$")
+        self.assertIn("gigabytes_per_second", json.loads(self.run_ok(*prefill, "--json")))
+
     def test_no_fleet(self):
         for arguments in (["status"], ["down"], ["kill", "n0"]):
             self.assert_fails(4, ["no fleet named 'default'", "fleet up"], "fleet", *arguments)
