@@ -13,8 +13,6 @@ PartExecutor::PartExecutor(const Graph& graph, Profile profile, Budget budget, c
       pages_(cache_pages(budget)),
       slot_pages_(state_slots(budget)) {
   for (std::size_t i = state_slots(budget); i > 0; --i) free_slots_.push_back(i - 1);
-  page_users_.assign(pages_.count, 0);
-  for (std::uint64_t i = pages_.count; i > 0; --i) free_pages_.push_back(static_cast<std::uint32_t>(i - 1));
 }
 
 Status PartExecutor::add(std::uint32_t index, Part part) {
@@ -36,6 +34,10 @@ Status PartExecutor::add(std::uint32_t index, Part part) {
     }
     if (entry->page_bytes != 0) {
       MYRIAD_TRY(entry->pool, AlignedBuffer::allocate(entry->page_bytes * pages_.count, what));
+      if (page_users_.empty()) {  // never larger than a small part of the pool
+        page_users_.assign(pages_.count, 0);
+        for (std::uint64_t i = pages_.count; i > 0; --i) free_pages_.push_back(static_cast<std::uint32_t>(i - 1));
+      }
     }
     entry->next.assign(state_slots(budget_), 0);
   }
@@ -152,6 +154,7 @@ void PartExecutor::drop_page(std::uint32_t page) {
 }
 
 Status PartExecutor::own_pages(std::size_t slot, std::uint32_t first, std::uint32_t last) {
+  if (page_users_.empty()) return {};  // no part here has a cache
   auto& mine = slot_pages_[slot];
   for (std::uint64_t i = first / pages_.positions; i < pages_.for_positions(last); ++i) {
     if (i < mine.size() && page_users_[mine[i]] == 1) continue;

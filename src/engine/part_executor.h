@@ -105,7 +105,7 @@ class PartExecutor {
   std::vector<std::size_t> free_slots_;
   CachePages pages_;
   std::vector<std::vector<std::uint32_t>> slot_pages_;  // by slot, in order of positions
-  std::vector<std::uint32_t> page_users_, free_pages_;
+  std::vector<std::uint32_t> page_users_, free_pages_;  // empty until a part has a cache
   std::deque<SequenceId> released_;
   std::uint64_t part_bytes_ = 0, state_bytes_ = 0;
 };
