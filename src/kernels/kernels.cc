@@ -57,6 +57,16 @@ std::string_view isa_name(Isa isa) {
   return "";
 }
 
+// Measured by decoding a model of 1.1 B in Q4_0. Where the first cache alone can have enough lines under way (Zen 5), one
+// request is a tenth faster than two; where it cannot (Sapphire Rapids), the second cache must be asked long before.
+const PrefetchDistances kPrefetch = [] {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_is("amd") && __builtin_cpu_supports("avx512vnni")) return PrefetchDistances{0, 6144};
+#endif
+  return PrefetchDistances{16384, 4096};
+}();
+
 const Kernels* kernels_for(Isa isa) {
   switch (isa) {
     case Isa::scalar:

@@ -14,12 +14,9 @@ namespace {
 constexpr std::size_t kColumnPiece = 256;  // a multiple of 256: whole records of quantised types
 constexpr int kSingleTokenTiles = 2;       // chains in flight when there is one token
 
-// How far ahead of its use memory is asked for: far enough to hide its latency, and again shortly before.
-constexpr std::size_t kPrefetchLater = 16384, kPrefetchSoon = 4096;
-
 MYRIAD_LANES void prefetch_line(const unsigned char* p) {
-  prefetch_later(p + kPrefetchLater);
-  prefetch_soon(p + kPrefetchSoon);
+  if (kPrefetch.later != 0) prefetch_later(p + kPrefetch.later);
+  prefetch_soon(p + kPrefetch.soon);
 }
 
 struct Columns {

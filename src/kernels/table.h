@@ -62,6 +62,13 @@ struct AttentionBlock {
   std::size_t acc_ld = 0;
 };
 
+// How far ahead of its use memory is asked for, in bytes: far enough to hide its latency, into the second cache, and
+// again shortly before. Set for this CPU before main (kernels.cc).
+struct PrefetchDistances {
+  std::size_t later, soon;  // later 0: once is enough
+};
+extern const PrefetchDistances kPrefetch;
+
 struct Kernels {
   std::string_view name;  // isa_name()
 
