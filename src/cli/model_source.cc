@@ -6,6 +6,7 @@
 #include "kernels/thread_pool.h"
 #include "model/gguf_weights.h"
 #include "model/hf_weights.h"
+#include "model/gguf_tokenizer.h"
 #include "model/model_text.h"
 #include "part/file_io.h"
 
@@ -131,6 +132,10 @@ Result<Tokenizer> open_tokenizer(const std::filesystem::path& path) {
   }
   if (!there_is(path))
     return fail(Code::not_found, "opening the tokenizer {}: there is no such directory or file", path.string());
+  if (there_is(path / kGgufTokenizerName)) {
+    MYRIAD_TRY(ModelText text, blame_file(load_model_text(path, 0)));
+    return std::move(text.tokenizer);
+  }
   std::int32_t vocabulary = 0;
   if (is_cut_directory(path)) {
     MYRIAD_TRY(const ModelSource source, ModelSource::open(path));

@@ -60,23 +60,27 @@ bool Batcher::forget_oldest_prefix(SequenceId but) {
   return true;
 }
 
-// Pages are set aside for the longest that a sequence can become, so that none runs out of them half-way.
-bool Batcher::has_room_for(const GenerationRequest& request) {
+// Pages are set aside for the longest that a sequence can become and for every copy, as if none were shared, so that
+// none runs out of them half-way.
+std::uint64_t Batcher::pages_taken() const {
   const CachePages& pages = limits_.pages;
-  std::uint64_t taken = pages.for_positions(std::uint64_t{request.prompt.size()} + request.max_tokens);
-  if (limits_.drafts != 0) taken += active_.size() + 1;  // one each that a sequence and its copy do not share
+  std::uint64_t taken = 0;
   for (const auto& [id, g] : active_) {
     taken += pages.for_positions(g.longest());
     for (const std::size_t at : g.keep_at) taken += pages.for_positions(at);
+    if (g.before_draft.value != 0) taken += kDraftPages;
   }
-  const auto kept = [&] {
-    std::uint64_t n = 0;
-    for (const Kept& k : kept_) n += pages.for_positions(k.tokens.size());
-    return n;
-  };
-  while (taken + kept() > pages.count && forget_oldest_prefix({})) {
+  for (const auto& [step, flight] : flights_)
+    for (const Kept& k : flight.kept) taken += pages.for_positions(k.tokens.size());
+  for (const Kept& k : kept_) taken += pages.for_positions(k.tokens.size());
+  return taken;
+}
+
+bool Batcher::has_room_for(const GenerationRequest& request) {
+  const std::uint64_t wanted = limits_.pages.for_positions(std::uint64_t{request.prompt.size()} + request.max_tokens);
+  while (pages_taken() + wanted > limits_.pages.count && forget_oldest_prefix({})) {
   }
-  return active_.empty() || taken <= pages.count;
+  return active_.empty() || pages_taken() + wanted <= limits_.pages.count;
 }
 
 void Batcher::use_prefixes(Generation& g) {
@@ -110,10 +114,13 @@ void Batcher::use_prefixes(Generation& g) {
     g.keep_at.push_back(have = at);
   }
   if (g.keep_at.size() > room) g.keep_at.erase(g.keep_at.begin(), g.keep_at.end() - static_cast<std::ptrdiff_t>(room));
-  const std::uint64_t pages = limits_.pages.count;
-  std::uint64_t taken = limits_.pages.for_positions(g.longest());
-  for (const auto& [id, other] : active_) taken += limits_.pages.for_positions(other.longest());
-  std::erase_if(g.keep_at, [&](std::size_t at) { return (taken += limits_.pages.for_positions(at)) > pages; });
+  std::uint64_t taken = pages_taken() + limits_.pages.for_positions(g.longest());
+  std::erase_if(g.keep_at, [&](std::size_t at) {
+    const std::uint64_t more = limits_.pages.for_positions(at);
+    if (taken + more > limits_.pages.count) return true;
+    taken += more;
+    return false;
+  });
   // Room is made now, long before the copy: the nodes hear of it in time.
   std::size_t planned = g.keep_at.size();
   for (const auto& [id, other] : active_) planned += other.keep_at.size();
@@ -196,7 +203,7 @@ std::optional<Step> Batcher::next_step() {
     if (first + rows == g.tokens.size()) {
       const std::size_t drawn = g.tokens.size() - g.request.prompt.size();
       if (drawn > 0 && slice.keep.value == 0 && active_.size() <= kDraftingSequences &&
-          g.tokens.size() >= g.draft_again)
+          g.tokens.size() >= g.draft_again && pages_taken() + kDraftPages <= limits_.pages.count)
         g.draft = guess(g, std::min({std::size_t{limits_.drafts}, g.request.max_tokens - drawn - 1, room - rows}));
       if (!g.draft.empty()) {
         g.before_draft = {next_sequence_++};
@@ -277,7 +284,12 @@ void Batcher::fail_or_restart(std::uint64_t id, const Error& error, bool shared)
       again = true;
       g.held = true;
       break;
-    case Code::busy:
+    case Code::busy:  // whatever is only a convenience makes room
+      again = shared || g.from.value != 0 || !g.draft.empty() || !kept_.empty();
+      while (forget_oldest_prefix({})) {
+      }
+      g.draft_again = SIZE_MAX;
+      break;
     case Code::limit:
     case Code::invalid_argument:
     case Code::internal:

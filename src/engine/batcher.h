@@ -41,6 +41,7 @@ struct BatcherLimits {
 inline constexpr std::size_t kLeastPrefix = 32;       // tokens that are worth a copy, beyond what a kept one has
 inline constexpr std::size_t kRememberedPrompts = 8;  // to find out where prompts part
 inline constexpr int kMostRestarts = 3;
+inline constexpr std::uint64_t kDraftPages = 2;  // that a sequence and its copy before a guess do not share, at most
 inline constexpr std::size_t kDraftingSequences = 2;  // with more that run, steps have rows enough without guesses
 
 class Batcher {
@@ -110,6 +111,7 @@ class Batcher {
     std::vector<Kept> kept;  // copies that it makes
   };
   void start_waiting();
+  [[nodiscard]] std::uint64_t pages_taken() const;
   [[nodiscard]] bool has_room_for(const GenerationRequest& request);
   void use_prefixes(Generation& g);
   // But the one that is named, and those that somebody is about to begin as. False if there is none.

@@ -277,22 +277,64 @@ TEST(Batcher, PagesAreSetAsideForTheWholeOfASequence) {
   EXPECT_EQ(b.waiting(), 2u);
 }
 
+// What a node's pool does: pages are shared by copies until somebody writes to them.
+class Pool {
+ public:
+  explicit Pool(std::uint32_t positions) : positions_(positions) {}
+  void step(const SequenceRows& s) {
+    if (s.from.value != 0 && !tables_.contains(s.sequence)) copy(s.from, s.first_position, s.sequence);
+    if (s.keep.value != 0) copy(s.sequence, s.first_position, s.keep);
+    auto& mine = tables_[s.sequence];
+    for (std::size_t i = s.first_position / positions_; i * positions_ < s.first_position + s.rows; ++i) {
+      if (i < mine.size() && users_[mine[i]] == 1) continue;
+      if (i < mine.size()) --users_[mine[i]];
+      if (i >= mine.size()) mine.push_back(0);
+      mine[i] = ++last_;
+      users_[last_] = 1;
+    }
+  }
+  void release(SequenceId id) {
+    for (const auto page : tables_[id]) --users_[page];
+    tables_.erase(id);
+  }
+  [[nodiscard]] std::size_t used() {
+    std::erase_if(users_, [](const auto& u) { return u.second == 0; });
+    return users_.size();
+  }
+
+ private:
+  void copy(SequenceId from, std::uint32_t position, SequenceId to) {
+    auto table = tables_[from];
+    table.resize(std::min<std::size_t>(table.size(), (position + positions_ - 1) / positions_));
+    for (const auto page : table) ++users_[page];
+    tables_[to] = table;
+  }
+  std::uint32_t positions_;
+  std::uint64_t last_ = 0;
+  std::map<SequenceId, std::vector<std::uint64_t>> tables_;
+  std::map<std::uint64_t, int> users_;
+};
+
 // Random arrivals, replies, failures and cancels: every request ends exactly once, positions are consecutive, rows
 // never exceed the step, and every sequence is released once.
 TEST(Batcher, Property) {
   const std::uint64_t seed = std::random_device{}();
   CounterRandom random(seed);
   SCOPED_TRACE(seed);
-  Batcher b({3, 64, 10, 2, 8, {16, 14}, 2, 3}, 500);
+  Batcher b({3, 64, 10, 2, 8, {16, 4 + random.below(12)}, 2, 3}, 500);
   std::map<std::uint64_t, int> ended;
   std::map<SequenceId, std::uint32_t> position, copies;
   std::vector<Step> in_flight;
   std::set<SequenceId> released;
   std::vector<std::uint64_t> ids;
+  Pool pool(16);
   const auto drain = [&] {
     for (auto& [id, event] : b.take_events())
       if (!std::holds_alternative<TokenEvent>(event)) ++ended[id];
-    for (const auto s : b.take_released()) EXPECT_TRUE(released.insert(s).second);
+    for (const auto s : b.take_released()) {
+      EXPECT_TRUE(released.insert(s).second);
+      pool.release(s);
+    }
   };
   for (int round = 0; round < 3000; ++round) {
     const auto what = random.below(10);
@@ -312,6 +354,9 @@ TEST(Batcher, Property) {
         b.on_reply(step.step, reply_to(step));
     } else if (auto step = b.next_step()) {
       EXPECT_LE(step->tokens.size(), 10u);
+      drain();  // what is given up before a step is gone when it comes
+      for (const auto& s : step->sequences) pool.step(s);
+      EXPECT_LE(pool.used(), b.limits().pages.count);
       for (const auto& s : step->sequences) {
         EXPECT_FALSE(released.contains(s.sequence));
         if (s.from.value != 0 && position[s.sequence] == 0) {

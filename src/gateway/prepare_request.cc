@@ -53,7 +53,7 @@ ApiResult<PreparedRequest> prepare_completion(std::string_view body, const Reque
     std::string echo;
     if (auto* text = std::get_if<std::string>(&input)) {
       MYRIAD_TRY_STATUS(check_bytes(text->size(), out.options.max_tokens, c));
-      ids = c.text.tokenizer.encode(*text);
+      ids = c.text.tokenizer.encode_prompt(*text);  // with BOS where the model's texts begin with it
       if (request.echo) echo = std::move(*text);
     } else {
       MYRIAD_TRY(ids, checked_ids(std::move(std::get<1>(input)), c));

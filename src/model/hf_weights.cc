@@ -93,7 +93,7 @@ Result<std::vector<float>> HfWeights::vector(OpRef op, VectorRole role) const {
 
 Result<std::vector<std::string>> HfWeights::write_tokenizer_files(const std::filesystem::path& directory) const {
   std::vector<std::string> names;
-  for (const char* name : {"config.json", "tiktoken.model", "tokenizer.json", "tokenizer.model",
+  for (const char* name : {"config.json", "tokenizer.gguf", "tiktoken.model", "tokenizer.json", "tokenizer.model",
                            "tokenizer_config.json", "chat_template.jinja"}) {
     std::error_code error;
     const auto from = checkpoint_.directory() / name;

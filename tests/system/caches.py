@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
 """Caches and kept prefixes: what they store and share changes no token that it should not."""
+import concurrent.futures
+import os
+import pathlib
+
 from system import PROMPT, TINY, Case, completion, holdout_ids, main, request, say
 
 LONG_PROMPT = PROMPT + " the heaven and the earth were finished, and all the host of them" * 6
@@ -32,6 +36,36 @@ class Caches(Case):
         self.assertGreater(kept[1], 64)
         self.assertGreater(kept[2], 64)
         self.assertGreater(kept[4], 64)
+
+    def test_conveniences_give_way_where_pages_are_few(self):
+        """Kept prefixes and copies before guesses take pages; nobody is refused for them."""
+        expected = self.run_ok("run", TINY, "-p", LONG_PROMPT, "-n", 30)[len(LONG_PROMPT):]
+        for name, options in (("drafts", ("--prefixes", 0, "--draft-tokens", 6, "--sequences", 2, "--cache-positions", 512)),
+                              ("both", ("--prefixes", 2, "--draft-tokens", 6, "--sequences", 3, "--cache-positions", 1024))):
+            fleet = self.fleet(TINY, "--nodes", 2, "--node-memory", "64MiB", "--context", 512, *options, name=name)
+            for _ in range(4):
+                self.assertEqual(self.answer(fleet, prompt=LONG_PROMPT, max_tokens=30)[0].rstrip(), expected.rstrip())
+            with concurrent.futures.ThreadPoolExecutor(6) as pool:
+                for text, _, _ in pool.map(lambda _: self.answer(fleet, prompt=LONG_PROMPT, max_tokens=30), range(12)):
+                    self.assertEqual(text.rstrip(), expected.rstrip())
+            fleet.stop()
+
+    def test_a_model_from_a_gguf_file_is_served_with_its_tokenizer(self):
+        data = os.environ.get("MYRIAD_TEST_DATA")
+        story = pathlib.Path(data or "/nonexistent") / "models/stories260K.gguf"
+        if not story.exists():
+            self.skipTest("MYRIAD_TEST_DATA has no models/stories260K.gguf")
+        directory = self.directory / "stories-q8"
+        self.run_ok("quantize", story, directory, "--format", "q8_0")
+        for model in (story, directory):
+            expected = self.run_ok("run", model, "-p", "Once upon a time", "-n", 30)
+            fleet = self.fleet(model, "--nodes", 2, "--node-memory", "64MiB", "--context", 128, name=model.stem)
+            name = fleet.status()["model"]
+            answer = request(fleet.url, "POST", "/v1/completions",
+                             completion(model=name, prompt="Once upon a time", max_tokens=30))
+            self.assertEqual(answer.status, 200, answer.body)
+            self.assertEqual("Once upon a time" + answer.json()["choices"][0]["text"].rstrip(), expected.rstrip())
+            fleet.stop()
 
     def test_guesses_change_no_token(self):
         for sampling in ({}, {"temperature": 0.6, "seed": 5}):
