@@ -4,9 +4,9 @@
 
 #include "convert/output.h"
 #include "kernels/thread_pool.h"
+#include "model/gguf_tokenizer.h"
 #include "model/gguf_weights.h"
 #include "model/hf_weights.h"
-#include "model/gguf_tokenizer.h"
 #include "model/model_text.h"
 #include "part/file_io.h"
 
