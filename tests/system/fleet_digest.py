@@ -31,7 +31,7 @@ class FleetDigest(Case):
         return path
 
     def digest(self, *options, ids_file=None, environment=None):
-        threads = () if "--threads" in options else ("--threads", 1)  # threads wait for each other where others run too
+        threads = () if "--threads" in options or "--interpreter" in options else ("--threads", 1)  # threads wait for each other where others run too
         return self.run_ok("logits", TINY, "--ids-file", ids_file or self.ids_file, "--digest", *threads, *options,
                            environment=environment).strip()
 
