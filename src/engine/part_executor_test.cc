@@ -162,12 +162,12 @@ TEST_F(Executor, ACallIsBoundedBeforeItIsRun) {
 TEST(Candidates, FromAPeerAreCheckedOneByOne) {
   const std::vector<float> logits{1, 3, 2, -1};
   std::vector<float> packed(kPackedCandidates);
-  pack_candidates(block_candidates(logits, 0), packed);
+  pack_candidates(block_candidates(scalar_kernels(), logits, 0), packed);
   const auto good = unpack_candidates(packed, 4);
   ASSERT_TRUE(good) << good.error().to_string();
   EXPECT_EQ((*good)[0].best.front().token, 1);
   for (const auto& [at, value] : std::vector<std::pair<std::size_t, float>>{
-           {0, NAN}, {1, -1}, {2, 65}, {2, NAN}, {3, 4}, {3, -1}, {4, NAN}, {6, 9}}) {
+           {0, NAN}, {1, -1}, {2, kCandidatesPerBlock + 1}, {2, NAN}, {3, 4}, {3, -1}, {4, NAN}, {6, 9}}) {
     auto bad = packed;
     bad[at] = value;
     EXPECT_FALSE(unpack_candidates(bad, 4)) << at << " " << value;

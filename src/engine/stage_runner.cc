@@ -277,7 +277,7 @@ Task ActiveStep::run() {
         wanted.values.insert(wanted.values.end(), row.begin(), row.end());
         ++wanted.rows;
       } else {
-        reply.samples[all[i]] = sample(step.wanted[all[i]].sample, row);
+        reply.samples[all[i]] = sample(owner.kernels, step.wanted[all[i]].sample, row);
       }
     }
     if (wanted.rows > 0) reply.tensors.push_back(std::move(wanted));

@@ -64,15 +64,17 @@ void consume(std::uint64_t v) {
 
 // Operations of `rounds` rounds of nothing but the instruction that integer products are made of.
 [[gnu::target("avx512f,avx512vnni"), gnu::noinline]] double vnni(std::size_t rounds) {
-  __m512i sum[12] = {};
+  __m512i s[12] = {};
   const __m512i a = _mm512_set1_epi8(1), b = _mm512_set1_epi8(2);
-  for (std::size_t i = 0; i < rounds; ++i) {
-#pragma GCC unroll 12
-    for (auto& s : sum) s = _mm512_dpbusd_epi32(s, a, b);
-    asm volatile("" : : "v"(a));
-  }
-  for (std::size_t j = 1; j < 12; ++j) sum[0] = _mm512_add_epi32(sum[0], sum[j]);
-  consume(static_cast<std::uint64_t>(_mm512_reduce_add_epi32(sum[0])));
+  // As twelve instructions: of intrinsics on equal values the compiler makes one chain.
+  for (std::size_t i = 0; i < rounds; ++i)
+    asm volatile(
+        "vpdpbusd %13, %12, %0\n vpdpbusd %13, %12, %1\n vpdpbusd %13, %12, %2\n vpdpbusd %13, %12, %3\n"
+        "vpdpbusd %13, %12, %4\n vpdpbusd %13, %12, %5\n vpdpbusd %13, %12, %6\n vpdpbusd %13, %12, %7\n"
+        "vpdpbusd %13, %12, %8\n vpdpbusd %13, %12, %9\n vpdpbusd %13, %12, %10\n vpdpbusd %13, %12, %11"
+        : "+v"(s[0]), "+v"(s[1]), "+v"(s[2]), "+v"(s[3]), "+v"(s[4]), "+v"(s[5]), "+v"(s[6]), "+v"(s[7]), "+v"(s[8]),
+          "+v"(s[9]), "+v"(s[10]), "+v"(s[11])
+        : "v"(a), "v"(b));
   return 2.0 * 64 * 12 * static_cast<double>(rounds);
 }
 #endif

@@ -27,6 +27,7 @@ constexpr Kernels table_named(std::string_view name) {
       .matmul_i8 = entered<matmul_i8>,
       .dot = entered<dot>,
       .sum_of_squares = entered<sum_of_squares>,
+      .exp = entered<exponentials>,
       .sigmoid = entered<sigmoid>,
       .glu = entered<glu>,
       .round_bf16 = entered<round_bf16>,

@@ -170,6 +170,10 @@ float sum_of_squares(const float* a, std::size_t n) {
 
 // ---- elementwise
 
+void exponentials(const float* in, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = exact_exp(in[i]);
+}
+
 void sigmoid(const float* in, float* out, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) out[i] = exact_sigmoid(in[i]);
 }
@@ -330,6 +334,7 @@ constexpr Kernels kScalar = {
     .matmul_i8 = matmul_i8,
     .dot = dot,
     .sum_of_squares = sum_of_squares,
+    .exp = exponentials,
     .sigmoid = sigmoid,
     .glu = glu,
     .round_bf16 = round_bf16,

@@ -254,6 +254,8 @@ TEST_F(VectorKernels, Elementwise) {
     const auto run = [&](const Kernels& kernels) {
       std::vector<std::vector<float>> out;
       out.emplace_back(n);
+      kernels.exp(a.data(), out.back().data(), n);
+      out.emplace_back(n);
       kernels.sigmoid(a.data(), out.back().data(), n);
       out.push_back(a);  // in place
       kernels.sigmoid(out.back().data(), out.back().data(), n);
@@ -293,7 +295,8 @@ TEST_F(VectorKernels, ExactMathInLanes) {
         x.push_back(sign * std::bit_cast<float>(std::bit_cast<std::uint32_t>(edge) + static_cast<std::uint32_t>(i)));
   const std::vector<float> ones(x.size(), 1.0f);
   const auto run = [&](const Kernels& kernels) {
-    std::vector<std::vector<float>> out(3, std::vector<float>(x.size()));
+    std::vector<std::vector<float>> out(4, std::vector<float>(x.size()));
+    kernels.exp(x.data(), out[3].data(), x.size());
     kernels.sigmoid(x.data(), out[0].data(), x.size());
     kernels.glu({ActivationKind::situ, 1, 1}, x.data(), ones.data(), out[1].data(), x.size());
     kernels.glu({ActivationKind::situ, 4, 25}, ones.data(), x.data(), out[2].data(), x.size());

@@ -28,6 +28,10 @@ float sum_of_squares(const float* a, std::size_t n) {
 
 // ---- elementwise
 
+void exponentials(const float* in, float* out, std::size_t n) {
+  for_lanes(n, [=](std::size_t i, auto get, auto put) { put(out + i, exp_lanes(get(in + i))); });
+}
+
 void sigmoid(const float* in, float* out, std::size_t n) {
   for_lanes(n, [=](std::size_t i, auto get, auto put) { put(out + i, sigmoid_lanes(get(in + i))); });
 }

@@ -99,6 +99,7 @@ struct Kernels {
   float (*sum_of_squares)(const float* a, std::size_t n);       // dot(a, a)
 
   // ---- elementwise (n values; in and out may be the same pointer)
+  void (*exp)(const float* in, float* out, std::size_t n);
   void (*sigmoid)(const float* in, float* out, std::size_t n);
   void (*glu)(ActivationSpec spec, const float* gate, const float* up, float* out,
               std::size_t n);  // SwiGLU or SiTU (spec §3.5)

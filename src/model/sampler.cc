@@ -16,18 +16,16 @@ bool likelier(const TokenLogprob& a, const TokenLogprob& b) {
 }
 
 // 16 stripes and the fixed tree, as the kernels sum (numerics contract).
-class StripedSum {
- public:
-  void add(std::size_t i, float v) { stripe_[i % 16] += v; }
-  [[nodiscard]] float total() {
-    for (std::size_t w = 8; w > 0; w /= 2)
-      for (std::size_t i = 0; i < w; ++i) stripe_[i] += stripe_[i + w];
-    return stripe_[0];
-  }
-
- private:
-  float stripe_[16] = {};
-};
+float striped_sum(std::span<const float> v) {
+  float stripe[16] = {};
+  std::size_t i = 0;
+  for (; i + 16 <= v.size(); i += 16)
+    for (std::size_t j = 0; j < 16; ++j) stripe[j] += v[i + j];
+  for (std::size_t j = 0; i + j < v.size(); ++j) stripe[j] += v[i + j];
+  for (std::size_t w = 8; w > 0; w /= 2)
+    for (std::size_t j = 0; j < w; ++j) stripe[j] += stripe[j + w];
+  return stripe[0];
+}
 
 // Natural logarithm in integer and fma operations (atanh series on the mantissa): the same on every machine, within
 // 1e-6.
@@ -78,39 +76,68 @@ struct LogSum {
   [[nodiscard]] float logprob(float logit) const { return logit - max - exact_log(sum); }
 };
 
+// The ids of `logits`, likeliest first, put in order only as far as they are asked for.
+class Descending {
+ public:
+  explicit Descending(std::span<const float> logits) : logits_(logits), order_(logits.size()) {
+    std::iota(order_.begin(), order_.end(), 0);
+  }
+  std::int32_t operator[](std::size_t i) {
+    if (i >= ready_) put_in_order(std::max(i + 1, std::min(kAtFirst + kTimes * ready_, order_.size())));
+    return order_[i];
+  }
+
+ private:
+  static constexpr std::size_t kAtFirst = 64, kTimes = 8;
+
+  void put_in_order(std::size_t count) {
+    const auto better = [this](std::int32_t a, std::int32_t b) {
+      const float x = logits_[static_cast<std::size_t>(a)], y = logits_[static_cast<std::size_t>(b)];
+      return x != y ? x > y : a < b;
+    };
+    const auto from = order_.begin() + static_cast<std::ptrdiff_t>(ready_),
+               to = order_.begin() + static_cast<std::ptrdiff_t>(count);
+    if (to != order_.end()) std::nth_element(from, to, order_.end(), better);
+    std::sort(from, to, better);
+    ready_ = count;
+  }
+
+  std::span<const float> logits_;
+  std::vector<std::int32_t> order_;
+  std::size_t ready_ = 0;
+};
+
 // The token drawn at `temperature` with top_k and top_p: candidates in descending order, cumulative probability in that
-// order.
-std::int32_t draw(const SampleSpec& spec, std::span<const float> logits) {
-  std::vector<std::int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto better = [&](std::int32_t a, std::int32_t b) {
-    const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
-    return x != y ? x > y : a < b;
-  };
-  std::size_t keep = spec.top_k == 0 ? order.size() : std::min<std::size_t>(spec.top_k, order.size());
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(keep), order.end(), better);
-  const float max = logits[static_cast<std::size_t>(order[0])];
-  std::vector<float> weight(keep);
-  double total = 0;  // IEEE double sums in one order: the same everywhere
-  for (std::size_t i = 0; i < keep; ++i) {
-    weight[i] = exact_exp((logits[static_cast<std::size_t>(order[i])] - max) / spec.temperature);
-    total += weight[i];
+// order. Sums are IEEE doubles in one order: the same everywhere.
+std::int32_t draw(const Kernels& kernels, const SampleSpec& spec, std::span<const float> logits, float max) {
+  std::vector<float> weight(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) weight[i] = (logits[i] - max) / spec.temperature;
+  kernels.exp(weight.data(), weight.data(), weight.size());
+  Descending order(logits);
+  const auto at = [&](std::size_t i) { return static_cast<double>(weight[static_cast<std::size_t>(order[i])]); };
+
+  std::size_t keep = logits.size();
+  double total = 0;
+  if (spec.top_k != 0 && spec.top_k < keep) {
+    keep = spec.top_k;
+    for (std::size_t i = 0; i < keep; ++i) total += at(i);
+  } else {
+    for (const float w : weight) total += static_cast<double>(w);
   }
   if (spec.top_p < 1) {  // the shortest prefix whose probability reaches top_p
     double sum = 0;
     for (std::size_t i = 0; i < keep; ++i) {
-      sum += weight[i];
+      sum += at(i);
       if (sum >= static_cast<double>(spec.top_p) * total) {
         keep = i + 1;
         total = sum;
-        break;
       }
     }
   }
   const double target = static_cast<double>(uniform(spec)) * total;
   double sum = 0;
   for (std::size_t i = 0; i < keep; ++i) {
-    sum += weight[i];
+    sum += at(i);
     if (target < sum) return order[i];
   }
   return order[keep - 1];
@@ -118,19 +145,25 @@ std::int32_t draw(const SampleSpec& spec, std::span<const float> logits) {
 
 }  // namespace
 
-BlockCandidates block_candidates(std::span<const float> logits, std::uint32_t first_token) {
+BlockCandidates block_candidates(const Kernels& kernels, std::span<const float> logits, std::uint32_t first_token) {
   BlockCandidates b;
   b.first_token = first_token;
   b.tokens = static_cast<std::uint32_t>(logits.size());
-  b.best.resize(logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i) b.best[i] = {static_cast<std::int32_t>(first_token + i), logits[i]};
-  const std::size_t n = std::min(kCandidatesPerBlock, logits.size());
-  std::partial_sort(b.best.begin(), b.best.begin() + static_cast<std::ptrdiff_t>(n), b.best.end(), likelier);
-  b.best.resize(n);
-  b.max = b.best.front().logprob;
-  StripedSum sum;
-  for (std::size_t i = 0; i < logits.size(); ++i) sum.add(i, exact_exp(logits[i] - b.max));
-  b.sum = sum.total();
+  // In ascending order of id: what is no larger than the last of a full list does not belong to it.
+  TokenLogprob best[kCandidatesPerBlock];
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (count == kCandidatesPerBlock && !(logits[i] > best[count - 1].logprob)) continue;
+    std::size_t at = count < kCandidatesPerBlock ? count++ : count - 1;
+    for (; at > 0 && logits[i] > best[at - 1].logprob; --at) best[at] = best[at - 1];
+    best[at] = {static_cast<std::int32_t>(first_token + i), logits[i]};
+  }
+  b.best.assign(best, best + count);
+  b.max = best[0].logprob;
+  std::vector<float> weight(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) weight[i] = logits[i] - b.max;
+  kernels.exp(weight.data(), weight.data(), weight.size());
+  b.sum = striped_sum(weight);
   return b;
 }
 
@@ -183,19 +216,18 @@ bool decided_by_candidates(const SampleSpec& spec) {
   return spec.temperature <= 0;
 }
 
-Sample sample(const SampleSpec& spec, std::span<const float> logits) {
+Sample sample(const Kernels& kernels, const SampleSpec& spec, std::span<const float> logits) {
   LogSum all;
   std::vector<TokenLogprob> best;
   for (std::size_t first = 0; first < logits.size(); first += kVocabularyBlock) {
-    const auto block = block_candidates(logits.subspan(first, std::min(kVocabularyBlock, logits.size() - first)),
+    const auto block = block_candidates(kernels, logits.subspan(first, std::min(kVocabularyBlock, logits.size() - first)),
                                         static_cast<std::uint32_t>(first));
     all.merge(block.max, block.sum);
-    best.insert(best.end(), block.best.begin(),
-                block.best.begin() + static_cast<std::ptrdiff_t>(std::min(kMaxTopLogprobs, block.best.size())));
+    best.insert(best.end(), block.best.begin(), block.best.end());
   }
   std::sort(best.begin(), best.end(), likelier);
   Sample s;
-  s.token = spec.temperature > 0 ? draw(spec, logits) : best.front().token;
+  s.token = spec.temperature > 0 ? draw(kernels, spec, logits, all.max) : best.front().token;
   s.logprob = all.logprob(logits[static_cast<std::size_t>(s.token)]);
   for (std::size_t i = 0; i < std::min<std::size_t>({spec.top_logprobs, kMaxTopLogprobs, best.size()}); ++i)
     s.top.push_back({best[i].token, all.logprob(best[i].logprob)});
@@ -207,8 +239,7 @@ Sample sample(const SampleSpec& spec, std::span<const BlockCandidates> blocks) {
   std::vector<TokenLogprob> best;
   for (const auto& block : blocks) {
     all.merge(block.max, block.sum);
-    best.insert(best.end(), block.best.begin(),
-                block.best.begin() + static_cast<std::ptrdiff_t>(std::min(kMaxTopLogprobs, block.best.size())));
+    best.insert(best.end(), block.best.begin(), block.best.end());
   }
   std::sort(best.begin(), best.end(), likelier);
   Sample s;

@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/table.h"
 
 namespace myriad {
 
 inline constexpr std::size_t kVocabularyBlock = 1024;  // rows; a cut of the head never splits one
-inline constexpr std::size_t kCandidatesPerBlock = 64;
 inline constexpr std::size_t kMaxTopLogprobs = 20;
+// As many as can be asked for: a draw needs all logits, what is greedy one of them.
+inline constexpr std::size_t kCandidatesPerBlock = kMaxTopLogprobs;
 
 struct SampleSpec {
   float temperature = 0;    // 0: the largest logit
@@ -45,9 +47,10 @@ struct BlockCandidates {
       best;  // at most kCandidatesPerBlock, largest logit first, ties to the lower id; `logprob` holds the logit
 };
 
-// Of all logits of one row.
-Sample sample(const SampleSpec& spec, std::span<const float> logits);
-BlockCandidates block_candidates(std::span<const float> logits, std::uint32_t first_token);
+// Of all logits of one row, which are finite.
+Sample sample(const Kernels& kernels, const SampleSpec& spec, std::span<const float> logits);
+// Of at least one logit. One that is not a number makes `sum` none, and unpack_candidates() refuse it.
+BlockCandidates block_candidates(const Kernels& kernels, std::span<const float> logits, std::uint32_t first_token);
 // As they travel: a row of f32, kPackedCandidates a block: max, sum, number of best, then (token, logit) pairs; tokens
 // are exact in f32 below 2^24. Blocks ascend.
 inline constexpr std::size_t kPackedCandidates = 3 + 2 * kCandidatesPerBlock;

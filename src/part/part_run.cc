@@ -130,7 +130,7 @@ Activation PartRunner::finish(const PartCall& call, Activation y) const {
       const std::size_t t = i / blocks, b = i % blocks;
       const std::size_t first = b * kVocabularyBlock, n = std::min(kVocabularyBlock, y.width - first);
       pack_candidates(
-          block_candidates({y.row(t) + first, n}, call.part->spec().begin + static_cast<std::uint32_t>(first)),
+          block_candidates(kernels_, {y.row(t) + first, n}, call.part->spec().begin + static_cast<std::uint32_t>(first)),
           {packed.row(t) + b * kPackedCandidates, kPackedCandidates});
     }
   });
