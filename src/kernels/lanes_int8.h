@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t kFewTokens = 2 * kDirectTokens;  // and no more are multiplied with tiles as they lie
 // Bytes of activations that should stay in the second-level cache while weights pass by.
-constexpr std::size_t kActivationBytes = std::size_t{768} << 10;
-constexpr std::size_t kTokensExpanded = 252;  // of one pass over the expanded weights at most: bounds the stack
+constexpr std::size_t kActivationBytes = std::size_t{1} << 20;
+constexpr std::size_t kTokensExpanded = 520;  // of one pass over the expanded weights at most: bounds the stack
 
 // Widths that the kernels for few tokens come in; a block of another width is filled up with zeros.
 constexpr int padded_width(int tokens) {
@@ -265,14 +265,16 @@ template <class Type>
       });
 }
 
-// kTiles expanded tiles by kTokens tokens over `groups` groups. sums [token][tile][16].
+// Adds kTiles expanded tiles by kTokens tokens over `groups` groups to the sums at `before` (null: to zero). What comes
+// of it goes to y[t·ldy + 16·tile …]; `before` is [token][tile][16].
 template <class Type, int kTiles, int kTokens>
-[[gnu::noinline]] void expanded_block(const unsigned char* w, std::size_t groups, const unsigned char* x, float* sums,
-                                      bool first) {
+[[gnu::noinline]] void expanded_block(const unsigned char* w, std::size_t groups, const unsigned char* x,
+                                      const float* before, float* y, std::size_t ldy) {
   using E = Expanded<Type>;
   F acc[kTiles][kTokens];
   for (int t = 0; t < kTokens; ++t)
-    for (int i = 0; i < kTiles; ++i) acc[i][t] = first ? zero() : load(sums + (t * kTiles + i) * kLanes);
+    for (int i = 0; i < kTiles; ++i)
+      acc[i][t] = before == nullptr ? zero() : load(before + (t * kTiles + i) * kLanes);
   for (std::size_t a = 0; a < groups; ++a) {
     F scale[kTiles][Type::kHalves], other[kTiles][Type::kHalves] = {};
     for (int i = 0; i < kTiles; ++i)
@@ -289,10 +291,11 @@ template <class Type, int kTiles, int kTokens>
     x += kTokens * Entry<Type>::kBytes;
   }
   for (int t = 0; t < kTokens; ++t)
-    for (int i = 0; i < kTiles; ++i) store(sums + (t * kTiles + i) * kLanes, acc[i][t]);
+    for (int i = 0; i < kTiles; ++i) store(y + t * ldy + i * kLanes, acc[i][t]);
 }
 
-using ExpandedBlock = void (*)(const unsigned char*, std::size_t, const unsigned char*, float*, bool);
+using ExpandedBlock = void (*)(const unsigned char*, std::size_t, const unsigned char*, const float*, float*,
+                               std::size_t);
 
 template <class Type, int kTiles>
 ExpandedBlock expanded_for(std::size_t tokens) {
@@ -304,7 +307,7 @@ ExpandedBlock expanded_for(std::size_t tokens) {
     case 3:
       return expanded_block<Type, kTiles, 3>;
   }
-  if constexpr (kIntTokens >= 6) switch (tokens) {
+  if constexpr (kIntTokens >= 5) switch (tokens) {
       case 4:
         return expanded_block<Type, kTiles, 4>;
       case 5:
@@ -334,14 +337,17 @@ void many_tokens(const unsigned char* tile, std::size_t groups, const unsigned c
                    kTiles * E::kBytes);
     for (std::size_t b = b0; b < b1; ++b) {
       const unsigned char* x = laid_out + entry_of(blocks, groups, b, begin) * Entry<Type>::kBytes;
-      expanded_for<Type, kTiles>(blocks.width_of(b))(
-          w, end - begin, x, sums + (blocks.first_token(b) - first) * kTiles * kLanes, begin == 0);
+      const std::size_t token = blocks.first_token(b);
+      float* kept = sums + (token - first) * kTiles * kLanes;
+      const float* before = begin == 0 ? nullptr : kept;
+      const auto block = expanded_for<Type, kTiles>(blocks.width_of(b));
+      if (end == groups)  // to y at once: its lines come while the next block is computed
+        block(w, end - begin, x, before, y + token * ldy, ldy);
+      else
+        block(w, end - begin, x, before, kept, kTiles * kLanes);
     }
     begin = end;
   } while (begin < groups);
-  const std::size_t last = blocks.first_token(b1);
-  for (std::size_t t = first; t < last; ++t)
-    for (int i = 0; i < kTiles; ++i) store(y + t * ldy + i * kLanes, load(sums + ((t - first) * kTiles + i) * kLanes));
 }
 
 template <class Type>
