@@ -223,7 +223,8 @@ Sample sample(const Kernels& kernels, const SampleSpec& spec, std::span<const fl
     const auto block = block_candidates(kernels, logits.subspan(first, std::min(kVocabularyBlock, logits.size() - first)),
                                         static_cast<std::uint32_t>(first));
     all.merge(block.max, block.sum);
-    best.insert(best.end(), block.best.begin(), block.best.end());
+    best.insert(best.end(), block.best.begin(),
+                block.best.begin() + static_cast<std::ptrdiff_t>(std::min(kMaxTopLogprobs, block.best.size())));
   }
   std::sort(best.begin(), best.end(), likelier);
   Sample s;
@@ -239,7 +240,8 @@ Sample sample(const SampleSpec& spec, std::span<const BlockCandidates> blocks) {
   std::vector<TokenLogprob> best;
   for (const auto& block : blocks) {
     all.merge(block.max, block.sum);
-    best.insert(best.end(), block.best.begin(), block.best.end());
+    best.insert(best.end(), block.best.begin(),
+                block.best.begin() + static_cast<std::ptrdiff_t>(std::min(kMaxTopLogprobs, block.best.size())));
   }
   std::sort(best.begin(), best.end(), likelier);
   Sample s;

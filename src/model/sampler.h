@@ -12,9 +12,8 @@
 namespace myriad {
 
 inline constexpr std::size_t kVocabularyBlock = 1024;  // rows; a cut of the head never splits one
+inline constexpr std::size_t kCandidatesPerBlock = 64;
 inline constexpr std::size_t kMaxTopLogprobs = 20;
-// As many as can be asked for: a draw needs all logits, what is greedy one of them.
-inline constexpr std::size_t kCandidatesPerBlock = kMaxTopLogprobs;
 
 struct SampleSpec {
   float temperature = 0;    // 0: the largest logit

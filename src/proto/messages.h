@@ -26,8 +26,8 @@ namespace myriad {
 
 inline constexpr std::size_t kFrameHeaderBytes = 16;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{8} << 20;
-inline constexpr std::uint16_t kProtocolVersion = 3;        // what we speak
-inline constexpr std::uint16_t kOldestProtocolVersion = 3;  // the oldest that we still speak
+inline constexpr std::uint16_t kProtocolVersion = 2;        // what we speak
+inline constexpr std::uint16_t kOldestProtocolVersion = 2;  // the oldest that we still speak
 inline constexpr std::size_t kMaxNodeIdBytes = 64;
 inline constexpr std::size_t kMaxTextBytes = 4096;                        // error messages and the like
 inline constexpr std::size_t kMaxWireConfigBytes = std::size_t{1} << 20;  // config.json inside Assign
