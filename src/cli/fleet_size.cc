@@ -79,7 +79,7 @@ Result<Budget> with_cache_memory(const Graph& graph, const Manifest& manifest, B
   std::uint64_t position = 0;
   for (const ManifestPart& part : manifest.parts)
     if (const Operator* op = graph.find(part.spec.op); op != nullptr)
-      position += op->state_bytes_per_position(part.spec.units(), cache_type(budget.cache, profile));
+      position += op->state_bytes_per_position(part.spec.units(), op->cache_type(budget.cache, profile));
   if (position == 0)
     return fail(Code::invalid_argument,
                 "--cache-memory {}: this model has no caches that grow with the positions; leave it out",

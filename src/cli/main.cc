@@ -62,7 +62,7 @@ void add_cache_type(CLI::App& app, KvCache& cache) {
            cache = *parsed;
          },
          "what the caches of attention store: f32, bf16, f16, i8 (a quarter of f32; changes the tokens a little); "
-         "auto: bf16, in the exact profile f32")
+         "auto: bf16 (f16 where the weights are f16 or f32), in the exact profile f32")
       ->default_str("auto");
 }
 void add_drafts(CLI::App& app, std::uint32_t& drafts) {

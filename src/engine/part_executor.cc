@@ -22,7 +22,7 @@ Status PartExecutor::add(std::uint32_t index, Part part) {
   if (has_state(op.kind)) {
     const std::uint32_t units = spec.units();
     entry->slot_bytes = (op.state_bytes(units) + 63) / 64 * 64;
-    entry->page_bytes = (op.state_bytes_per_position(units, runner_.cache()) * pages_.positions + 63) / 64 * 64;
+    entry->page_bytes = (op.state_bytes_per_position(units, runner_.cache_of(op)) * pages_.positions + 63) / 64 * 64;
     if (attention_state_bytes(op, units, profile_, budget_) > std::uint64_t{1} << 48)
       return fail(Code::does_not_fit, "the attention state of {} sequences of {} positions in {} would take {} bytes",
                   state_slots(budget_), budget_.context, spec.name(),

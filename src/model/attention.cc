@@ -33,9 +33,15 @@ bool store_in_cache(const Kernels& kernels, CacheType type, const float* values,
     case CacheType::bf16:
       std::transform(values, values + n, static_cast<std::uint16_t*>(to), f32_to_bf16);
       return true;
-    case CacheType::f16:
-      std::transform(values, values + n, static_cast<std::uint16_t*>(to), f32_to_f16);
-      return true;
+    case CacheType::f16: {
+      bool fits = true;  // in f16's range
+      std::transform(values, values + n, static_cast<std::uint16_t*>(to), [&](float v) {
+        const std::uint16_t h = f32_to_f16(v);
+        fits = fits && (h & 0x7c00U) != 0x7c00U;
+        return h;
+      });
+      return fits;
+    }
     case CacheType::i8:
       return kernels.quantize_i8(values, n, static_cast<std::int8_t*>(to), scales);
   }
@@ -44,8 +50,10 @@ bool store_in_cache(const Kernels& kernels, CacheType type, const float* values,
 
 bool round_as_cached(const Kernels& kernels, CacheType type, std::span<float> values) {
   if (type == CacheType::bf16) std::ranges::transform(values, values.begin(), round_to_bf16);
-  if (type == CacheType::f16)
+  if (type == CacheType::f16) {
     std::ranges::transform(values, values.begin(), [](float v) { return f16_to_f32(f32_to_f16(v)); });
+    return std::ranges::all_of(values, [](float v) { return std::isfinite(v); });
+  }
   if (type != CacheType::i8) return true;
   std::vector<std::int8_t> q(values.size());
   std::vector<float> scales((values.size() + kGroup - 1) / kGroup);

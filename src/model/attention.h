@@ -54,7 +54,7 @@ struct AttentionCache {
 std::size_t cached_value_bytes(CacheType type);  // of one value, without scales
 
 // Writes a vector [n] as a cache holds it: n values at `to`, and for i8 ⌈n/32⌉ scales at `scales`. false if a value is
-// not finite and the type cannot hold that (i8).
+// not finite, or too large, and the type cannot hold that (i8, f16).
 bool store_in_cache(const Kernels& kernels, CacheType type, const float* values, std::size_t n, void* to,
                     float* scales);
 // The same vector as it will be read back.

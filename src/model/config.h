@@ -133,6 +133,7 @@ struct ModelConfig {
   [[nodiscard]] DType dtype_of(std::size_t layer, OpRole role, MatrixRole matrix) const;
   bool tied_embeddings = false;         // the head's weights are the embedding's
   ActivationSpec activation;            // in dense, shared and routed FFN alike
+  bool f32_residual = false;  // in `fast` the residual stream is not rounded to bf16 beside bf16 weights
   std::size_t attn_res_block_size = 0;  // block attention residuals every so many layers; 0: ordinary residuals
   float rms_norm_eps = 0;
   float lora_norm_eps = 1e-6F;  // of q_a_layernorm and kv_a_layernorm (spec §3.0: 1e-6 in Hugging Face checkpoints)

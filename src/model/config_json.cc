@@ -191,6 +191,7 @@ std::string config_to_json(const ModelConfig& c) {
             {"activation", static_cast<int>(c.activation.kind)},
             {"beta", bits(c.activation.beta)},
             {"linear_beta", bits(c.activation.linear_beta)},
+            {"f32_residual", c.f32_residual},
             {"attn_res_block_size", c.attn_res_block_size},
             {"rms_norm_eps", bits(c.rms_norm_eps)},
             {"lora_norm_eps", bits(c.lora_norm_eps)},
@@ -242,6 +243,7 @@ Result<ModelConfig> config_from_json(const Json& root) {
   c.activation.kind = static_cast<ActivationKind>(f.size("activation", 0, 1));
   c.activation.beta = read_bits(f, "beta", 0, 1e6);
   c.activation.linear_beta = read_bits(f, "linear_beta", 0, 1e6);
+  c.f32_residual = f.has("f32_residual") && f.flag("f32_residual");  // cuts before it have none
   c.attn_res_block_size = f.size("attn_res_block_size", 0, kMaxLayers);
   c.rms_norm_eps = read_bits(f, "rms_norm_eps", 1e-13, 0.2);
   c.lora_norm_eps = read_bits(f, "lora_norm_eps", 1e-13, 0.2);

@@ -98,6 +98,7 @@ class Reader {
     c_.lora_norm_eps = 1e-5F;  // as llama.cpp runs such files
     c_.tied_embeddings = file_.find("output.weight") == nullptr;
     c_.trunk_dtype = DType::f32;
+    c_.f32_residual = true;  // as llama.cpp has it
     if (is_kimi()) {
       read_kimi(layers);
     } else if (arch_ == "deepseek2") {

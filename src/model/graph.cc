@@ -51,7 +51,8 @@ class Builder {
   std::vector<Operator> build() {
     Operator& embed = add({0, OpRole::embed, 0}, OpKind::embed, u32(c_.vocab), kVocabularyGranule);
     embed.matrices = {{MatrixRole::weight, dtype(OpRole::embed), 1, 0, hidden()}};
-    embed.output = {hidden(), {Form::f32, rounded(dtype(OpRole::embed))}};
+    const bool wide = c_.f32_residual && !is_quantized(dtype(OpRole::embed));
+    embed.output = {hidden(), {Form::f32, wide ? Form::f32 : rounded(dtype(OpRole::embed))}};
     embed.output_per_unit = hidden();  // a looked-up row is whole, whichever unit it comes from
 
     for (std::size_t l = 0; l < c_.layers(); ++l) {
@@ -105,6 +106,7 @@ class Builder {
   static Form rounded(DType weights) {
     return product_form(weights, Profile::fast) == Form::f32 ? Form::f32 : Form::bf16;
   }
+  static CacheType cached(Form rounded) { return rounded == Form::f32 ? CacheType::f16 : CacheType::bf16; }
 
   Operator& add(OpRef ref, OpKind kind, std::uint32_t extent, std::uint32_t granule) {
     Operator op;
@@ -174,7 +176,7 @@ class Builder {
                    heads(MatrixRole::k_b, rank, 0, u32(mla.qk_nope_dim)),
                    heads(MatrixRole::v_b, u32(mla.v_dim), 0, rank)};
     for (std::size_t i = 1; i < 3; ++i) op.matrices[i].separate = true;
-    op.inputs = {input(query_width, {op.matrices[0].dtype}), {cache, {Form::f32, Form::bf16}}};
+    op.inputs = {input(query_width, {op.matrices[0].dtype}), {cache, {Form::f32, rounded(dtype(OpRole::attn_kv_a))}}};
     if (mla.output_gate) {
       op.matrices.push_back(heads(MatrixRole::g, u32(mla.v_dim), 0, hidden()));
       op.inputs.push_back(input(hidden(), {op.matrices.back().dtype}));
@@ -182,6 +184,7 @@ class Builder {
     op.output = {u32(mla.value_width()), {Form::f32, rounded(dtype(OpRole::attn, MatrixRole::v_b))}};
     op.output_per_unit = u32(mla.v_dim);
     op.cache_values_per_position = cache;
+    op.fast_cache = cached(rounded(dtype(OpRole::attn_kv_a)));
     linear(OpRole::attn_o, hidden(), u32(mla.value_width()));
   }
 
@@ -201,6 +204,7 @@ class Builder {
     op.output = {u32(gqa.width()), {Form::f32, rounded(dtype(OpRole::attn, MatrixRole::v))}};
     op.output_per_unit = queries;
     op.cache_values_per_unit = 2 * dim;
+    op.fast_cache = cached(rounded(dtype(OpRole::attn, MatrixRole::k)));
     linear(OpRole::attn_o, hidden(), u32(gqa.width()));
   }
 
@@ -288,7 +292,7 @@ Result<KvCache> parse_kv_cache(std::string_view name) {
   return static_cast<KvCache>(it - kKvCacheNames.begin());
 }
 
-CacheType cache_type(KvCache k, Profile profile) {
+CacheType Operator::cache_type(KvCache k, Profile profile) const {
   switch (k) {
     case KvCache::f32:
       return CacheType::f32;
@@ -301,7 +305,7 @@ CacheType cache_type(KvCache k, Profile profile) {
     case KvCache::by_profile:
       break;
   }
-  return profile == Profile::exact ? CacheType::f32 : CacheType::bf16;
+  return profile == Profile::exact ? CacheType::f32 : fast_cache;
 }
 
 std::uint64_t cached_bytes(CacheType type, std::uint64_t n) {

@@ -28,8 +28,6 @@ Result<Profile> parse_profile(std::string_view name);
 enum class KvCache : std::uint8_t { by_profile = 0, f32 = 1, bf16 = 2, f16 = 3, i8 = 4 };  // i8: in groups of 32
 std::string_view kv_cache_name(KvCache k);
 Result<KvCache> parse_kv_cache(std::string_view name);
-// by_profile: f32 in `exact`, bf16 in `fast`.
-CacheType cache_type(KvCache k, Profile profile);
 // Bytes of one vector of n values: the values, and for i8 an f32 scale for each 32.
 std::uint64_t cached_bytes(CacheType type, std::uint64_t n);
 
@@ -82,6 +80,9 @@ struct Operator {
   std::uint32_t cache_values_per_position =
       0;                                    // MLA: kv_lora_rank + qk_rope, held once by each part whatever its units
   std::uint32_t cache_values_per_unit = 0;  // GQA: keys and values of one head for one position
+  CacheType fast_cache = CacheType::bf16;   // in `fast`; f16 beside weights that are finer than bf16
+  // What its cache stores. by_profile: f32 in `exact`, fast_cache in `fast`.
+  [[nodiscard]] CacheType cache_type(KvCache k, Profile profile) const;
 };
 
 class Graph {

@@ -105,7 +105,7 @@ struct Interpreter::Impl final : OperatorRunner {
 
   Graph graph;
   Profile profile = Profile::exact;
-  CacheType cache = CacheType::f32;
+  KvCache cache = KvCache::by_profile;
   const Kernels* kernels = nullptr;
   bool finite = true;
   ThreadPool alone{1};
@@ -215,7 +215,7 @@ struct Interpreter::Impl final : OperatorRunner {
         rotation.apply(*kernels, shared);
         for (std::size_t h = 0; h < m.heads; ++h) rotation.apply(*kernels, q.row(t) + h * m.qk_dim() + nope);
       }
-      cache_vector(state, {row.row(t), m.cache_dim()});
+      cache_vector(op, state, {row.row(t), m.cache_dim()});
     }
     Activation out(Form::f32, q.rows, m.value_width());
     BlockAttention blocks(m.cache_dim(), rank);
@@ -262,8 +262,8 @@ struct Interpreter::Impl final : OperatorRunner {
       for (std::size_t h = 0; h < g.kv_heads; ++h)
         prepare_gqa_head(config, *kernels, k_norm, rotation, k.row(t) + h * dim);
       for (std::size_t h = 0; h < g.kv_heads; ++h) {
-        cache_vector(state, {k.row(t) + h * dim, dim});
-        cache_vector(state, {values.row(t) + h * dim, dim});
+        cache_vector(op, state, {k.row(t) + h * dim, dim});
+        cache_vector(op, state, {values.row(t) + h * dim, dim});
       }
     }
     Activation out(Form::f32, x.rows, g.width());
@@ -280,9 +280,9 @@ struct Interpreter::Impl final : OperatorRunner {
   }
 
   // Appends what a cache gives back of a vector.
-  void cache_vector(State& state, std::span<const float> v) {
+  void cache_vector(const Operator& op, State& state, std::span<const float> v) {
     std::vector<float> rounded(v.begin(), v.end());
-    finite = round_as_cached(*kernels, cache, rounded) && finite;
+    finite = round_as_cached(*kernels, op.cache_type(cache, profile), rounded) && finite;
     state.cache.insert(state.cache.end(), rounded.begin(), rounded.end());
   }
   static std::vector<const std::byte*> pages_of(const State& state, std::size_t width) {
@@ -330,7 +330,7 @@ Result<Interpreter> Interpreter::load(const ModelWeights& weights, Profile profi
   auto impl = std::make_unique<Impl>();
   impl->graph = weights.graph();
   impl->profile = profile;
-  impl->cache = cache_type(cache, profile);
+  impl->cache = cache;
   impl->kernels = &kernels;
   MYRIAD_TRY_STATUS(impl->load(weights));
   return Interpreter(std::move(impl));

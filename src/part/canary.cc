@@ -37,7 +37,7 @@ Result<Sha256Digest> canary(const Graph& graph, const Part& part, const Kernels&
       MYRIAD_TRY(AlignedBuffer memory, AlignedBuffer::allocate(op.state_bytes(units), "a canary's attention state"));
       MYRIAD_TRY(
           AlignedBuffer page,
-          AlignedBuffer::allocate(kPositions * op.state_bytes_per_position(units, runner.cache()), "a canary's cache"));
+          AlignedBuffer::allocate(kPositions * op.state_bytes_per_position(units, runner.cache_of(op)), "a canary's cache"));
       std::byte* const pages[] = {page.data()};
       AttentionState state{memory.data(), pages, kPositions, 0};
       const SequenceSlice slice{1, &state};

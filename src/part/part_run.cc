@@ -179,7 +179,8 @@ Result<Activation> PartRunner::attend(const Part& part, std::span<const Activati
   else
     finite = gqa(part, *inputs[0], slices, out);
   if (!finite)
-    return fail(Code::internal, "calling {}: a key or value is not finite, so the cache cannot hold it",
+    return fail(Code::internal, "calling {}: a key or value is not finite or too large for the cache's type; "
+                "try --cache-type bf16 or f32",
                 part.spec().name());
   for (const auto& s : slices) s.state->position += s.rows;
   seal(kernels_, pool_, out, form(op.output));
@@ -257,7 +258,8 @@ bool PartRunner::mla(const Part& part, std::span<const Activation* const> inputs
   if (g != nullptr) gate = batch.take(gate_at);
 
   const std::vector<RowPlace> places = places_of(slices);
-  const std::size_t bytes = cached_value_bytes(cache_), groups = (cache_dim + kGroup - 1) / kGroup;
+  const CacheType cached = cache_of(part.op());
+  const std::size_t bytes = cached_value_bytes(cached), groups = (cache_dim + kGroup - 1) / kGroup;
   std::atomic<bool> finite = true;
   pool_.parallel(places.size(), kRowValues / q.width + 1, [&](std::size_t begin, std::size_t end) {
     Rotation rotation(config.rope);
@@ -271,7 +273,7 @@ bool PartRunner::mla(const Part& part, std::span<const Activation* const> inputs
       }
       const auto [page, at] = places[t].page();
       const std::size_t values = std::size_t{places[t].state->page_positions} * cache_dim * bytes;
-      if (!store_in_cache(kernels_, cache_, entry.data(), cache_dim, page + at * cache_dim * bytes,
+      if (!store_in_cache(kernels_, cached, entry.data(), cache_dim, page + at * cache_dim * bytes,
                           reinterpret_cast<float*>(page + values) + at * groups))
         finite.store(false, std::memory_order_relaxed);
     }
@@ -290,7 +292,7 @@ bool PartRunner::mla(const Part& part, std::span<const Activation* const> inputs
     for (const auto& s : slices) {
       const AttentionCache cache{
           .pages = s.state->pages,
-          .type = cache_,
+          .type = cached,
           .scales_at = std::size_t{s.state->page_positions} * cache_dim,
           .scale_stride = groups,
       };
@@ -336,7 +338,8 @@ bool PartRunner::gqa(const Part& part, const Activation& x, std::span<const Sequ
   };
 
   const std::vector<RowPlace> places = places_of(slices);
-  const std::size_t bytes = cached_value_bytes(cache_), groups = (dim + kGroup - 1) / kGroup;
+  const CacheType cached = cache_of(part.op());
+  const std::size_t bytes = cached_value_bytes(cached), groups = (dim + kGroup - 1) / kGroup;
   std::atomic<bool> finite = true;
   pool_.parallel(places.size(), kRowValues / (q.width + 2 * k.width) + 1, [&](std::size_t begin, std::size_t end) {
     Rotation rotation(config.rope);
@@ -355,8 +358,8 @@ bool PartRunner::gqa(const Part& part, const Activation& x, std::span<const Sequ
         float* const scales =
             reinterpret_cast<float*>(page + heads * places[t].state->page_positions * 2 * dim * bytes) +
             row * 2 * groups;
-        if (!store_in_cache(kernels_, cache_, k.row(t) + h * dim, dim, to, scales) ||
-            !store_in_cache(kernels_, cache_, v.row(t) + h * dim, dim, to + dim * bytes, scales + groups))
+        if (!store_in_cache(kernels_, cached, k.row(t) + h * dim, dim, to, scales) ||
+            !store_in_cache(kernels_, cached, v.row(t) + h * dim, dim, to + dim * bytes, scales + groups))
           finite.store(false, std::memory_order_relaxed);
       }
     }
@@ -391,7 +394,7 @@ bool PartRunner::gqa(const Part& part, const Activation& x, std::span<const Sequ
       const std::size_t positions = state.page_positions;
       const AttentionCache cache{
           .pages = state.pages,
-          .type = cache_,
+          .type = cached,
           .rows_at = task.head * positions * 2 * dim * bytes,
           .stride = 2 * dim,
           .values_at = dim,

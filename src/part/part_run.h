@@ -42,7 +42,7 @@ struct PartCall {
 class PartRunner {
  public:
   PartRunner(const Graph& graph, Profile profile, KvCache cache, const Kernels& kernels, ThreadPool& pool)
-      : graph_(graph), profile_(profile), cache_(cache_type(cache, profile)), kernels_(kernels), pool_(pool) {}
+      : graph_(graph), profile_(profile), cache_(cache), kernels_(kernels), pool_(pool) {}
 
   // Calls that do not depend on each other, of parts without state but embed; take(i, output) once for each, in order.
   // Output: [rows, width of the part] in the form of the operator's output seam (head with candidates: packed, f32).
@@ -58,7 +58,7 @@ class PartRunner {
   [[nodiscard]] Result<Activation> embed(const Part& part, std::span<const std::int32_t> tokens) const;
 
   [[nodiscard]] Profile profile() const { return profile_; }
-  [[nodiscard]] CacheType cache() const { return cache_; }
+  [[nodiscard]] CacheType cache_of(const Operator& op) const { return op.cache_type(cache_, profile_); }
   [[nodiscard]] const Graph& graph() const { return graph_; }
   [[nodiscard]] ThreadPool& pool() const { return pool_; }
 
@@ -76,7 +76,7 @@ class PartRunner {
 
   const Graph& graph_;
   Profile profile_;
-  CacheType cache_;
+  KvCache cache_;
   const Kernels& kernels_;
   ThreadPool& pool_;
 };

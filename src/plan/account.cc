@@ -118,7 +118,7 @@ Result<CostSheet> CostSheet::build(const Graph& graph, const Manifest& manifest,
     cost.mixes_experts = cost.role == OpRole::ffn_lead && sheet.config_.is_moe(part.spec.op.layer);
     StateTerms terms;
     terms.fixed = op->state_bytes(part.spec.units());
-    terms.per_position = op->state_bytes_per_position(part.spec.units(), cache_type(budget.cache, profile));
+    terms.per_position = op->state_bytes_per_position(part.spec.units(), op->cache_type(budget.cache, profile));
     if (op->kind == OpKind::expert && sheet.config_.moe.experts > 0)
       terms.probability_base =
           1 - static_cast<double>(sheet.config_.moe.top_k) / static_cast<double>(sheet.config_.moe.experts);

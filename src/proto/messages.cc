@@ -20,7 +20,7 @@ CachePages cache_pages(const Budget& budget) {
 std::uint64_t attention_state_bytes(const Operator& op, std::uint32_t units, Profile profile, const Budget& budget) {
   const CachePages pages = cache_pages(budget);
   std::uint64_t cache = 0, fixed = 0, all = 0;
-  const std::uint64_t page = op.state_bytes_per_position(units, cache_type(budget.cache, profile)) * pages.positions;
+  const std::uint64_t page = op.state_bytes_per_position(units, op.cache_type(budget.cache, profile)) * pages.positions;
   if (__builtin_mul_overflow(pages.count, page, &cache) ||
       __builtin_mul_overflow(state_slots(budget), op.state_bytes(units), &fixed) ||
       __builtin_add_overflow(cache, fixed, &all))
