@@ -101,7 +101,7 @@ class RowWriter {
 Status interpret(const ModelSource& model, const EngineOptions& options, const std::vector<std::int32_t>& ids,
                  RowWriter& rows) {
   if (model.weights() == nullptr)
-    return fail(Code::unsupported, "--interpreter reads a Hugging Face directory; {} is a cut one",
+    return fail(Code::unsupported, "--interpreter reads a GGUF file or a Hugging Face directory; {} is cut already",
                 model.directory().string());
   MYRIAD_TRY(Interpreter interpreter, Interpreter::load(*model.weights(), options.profile, options.cache));
   MYRIAD_TRY(const std::vector<std::vector<float>> logits, interpreter.forward(ids));

@@ -218,6 +218,9 @@ Status quantize(QuantizeOptions options) {
                 "--format mixed needs --budget (bytes or bits a weight) and --calibrate (a text)");
   if (!mixed && (!options.budget.empty() || !options.calibrate.empty()))
     return fail(Code::invalid_argument, "--budget and --calibrate belong to --format mixed, not to {}", options.format);
+  if (options.calibrate == "-" && options.eval == "-")
+    return fail(Code::invalid_argument,
+                "--calibrate - and --eval -: standard input can be read once; give one of them a file");
   if (std::error_code none; !options.eval.empty() && options.eval != "-" && !fs::exists(options.eval, none))
     return fail(Code::not_found, "--eval {}: there is no such file", options.eval.string());
   if (is_cut_directory(options.in))

@@ -125,7 +125,7 @@ Result<std::unique_ptr<Session>> Session::open(const EngineOptions& options, Mod
   budget.cache = options.cache;
   MYRIAD_TRY_STATUS(check_budget(budget));
   if (options.cut_seed != 0 && model.manifest() != nullptr)
-    return fail(Code::invalid_argument, "{} is cut already; --cut-seed is for Hugging Face directories",
+    return fail(Code::invalid_argument, "{} is cut already; --cut-seed is for what is cut here: GGUF files and Hugging Face directories",
                 model.directory().string());
   if (options.nodes != 0) return FleetSession::open(options, std::move(model), budget);
   return LocalSession::open(options, std::move(model), budget);

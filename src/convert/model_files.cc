@@ -174,7 +174,7 @@ Status ModelFiles::restructure_gguf() {
 Result<std::vector<float>> ModelFiles::values(const InputTensor& tensor) const {
   if (tensor.vector == VectorRole::res_score && tensor.name.ends_with("_proj.weight"))
     return std::vector<float>(tensor.bytes / sizeof(float), 1.0F);
-  return weights().vector(tensor.op, *tensor.vector);
+  return finite_vector(weights(), tensor.op, *tensor.vector);
 }
 
 Status ModelFiles::find_uses() {

@@ -108,7 +108,7 @@ TEST(Tiles, NothingIsLost) {
       const std::size_t rows = random.between(1, 40);
       const std::size_t k = block_values(t) == 1 ? random.between(1, 150) : block_values(t) * random.between(1, 9);
       const auto storage = random_rows(random, t, rows, k, round % 2 == 0);
-      EXPECT_FALSE(find_bad_scale(t, storage, rows, k).has_value()) << dtype_name(t);
+      EXPECT_FALSE(find_not_finite(t, storage, rows, k).has_value()) << dtype_name(t);
       const Packed p = packed(t, storage, rows, k);
       std::vector<float> want(k), got(k), tile(16 * k);
       const std::size_t groups = (k + 31) / 32, span = scale_group(t), scales = (k + span - 1) / span;

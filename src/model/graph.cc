@@ -43,6 +43,9 @@ std::uint32_t u32(std::size_t v) {
   return static_cast<std::uint32_t>(v);
 }
 
+// Experts of all layers, and layers, that a graph names one by one; Kimi K3 has 82,525.
+constexpr std::size_t kMaxExpertsAndLayers = std::size_t{1} << 19;
+
 // Collects the operators of one model; the forms of the seams are decided here and nowhere else.
 class Builder {
  public:
@@ -331,6 +334,12 @@ Result<Graph> Graph::build(const ModelConfig& config) {
     return fail(Code::unsupported,
                 "the model has {} layers and {} experts a layer; at most 65,535 of either can be named",
                 config.layers(), config.moe.experts);
+  // Before any tensor is looked at: a small file may claim anything.
+  const std::size_t routed = config.layers() - std::min(config.layers(), config.dense_layers);
+  if (config.layers() + routed * config.moe.experts > kMaxExpertsAndLayers)
+    return fail(Code::limit, "the model has {} layers and {} experts in each of {}, together more than {}: is its config "
+                "damaged?",
+                config.layers(), config.moe.experts, routed, kMaxExpertsAndLayers);
   Graph graph;
   graph.config_ = config;
   graph.operators_ = Builder(graph.config_).build();

@@ -313,7 +313,7 @@ struct Interpreter::Impl final : OperatorRunner {
         MYRIAD_TRY(w.matrices[m.role], read_dense(source));
       }
       for (const auto& v : op.vectors) {
-        MYRIAD_TRY(w.vectors[v.role], from.vector(op.ref, v.role));
+        MYRIAD_TRY(w.vectors[v.role], finite_vector(from, op.ref, v.role));
       }
       if (op.kind == OpKind::lead) leads[op.ref].vectors = w.vectors;
     }

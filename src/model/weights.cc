@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/bytes.h"
@@ -12,7 +13,24 @@ Status WeightMatrix::read_rows(std::size_t first, std::size_t n, std::span<std::
   if (first > rows_ || n > rows_ - first || out.size() != n * row_bytes())
     return fail(Code::invalid_argument, "reading rows [{}, {}) of {} [{}, {}] into {} bytes", first, first + n, name_,
                 rows_, cols_, out.size());
-  return read_(first, n, out);
+  MYRIAD_TRY_STATUS(read_(first, n, out));
+  if (const auto bad = find_not_finite(dtype_, out, n, cols_))
+    return fail(Code::corrupt, "reading {}: row {} has a {} that is no finite number; is the file damaged?", name_,
+                first + *bad, is_quantized(dtype_) ? "scale" : "value");
+  return {};
+}
+
+Result<std::vector<float>> finite_vector(const ModelWeights& weights, OpRef op, VectorRole role) {
+  MYRIAD_TRY(std::vector<float> values, weights.vector(op, role));
+  // a_log: the logarithm of a decay of nothing at all is −∞
+  const auto bad = std::ranges::find_if(values, [role](float v) {
+    return !std::isfinite(v) && !(role == VectorRole::a_log && v < 0);
+  });
+  if (bad != values.end())
+    return fail(Code::corrupt,
+                "reading a vector of {} from {}: value {} of {} is {}, expected a finite number; is the file damaged?",
+                PartSpec{op, 0, 1}.name(), weights.path().string(), bad - values.begin(), values.size(), *bad);
+  return values;
 }
 
 Status WeightMatrix::read_rows_f32(std::size_t first, std::size_t n, std::span<float> out) const {

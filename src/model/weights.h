@@ -93,4 +93,7 @@ class ModelWeights {
   Graph graph_;
 };
 
+// weights.vector() with finite values (a_log: or −∞). Errors: corrupt, and those of vector().
+Result<std::vector<float>> finite_vector(const ModelWeights& weights, OpRef op, VectorRole role);
+
 }  // namespace myriad

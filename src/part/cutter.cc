@@ -68,9 +68,6 @@ class PartBuilder {
       const std::size_t n = std::min(step, rows - r);
       raw.resize(n * source.row_bytes());
       MYRIAD_TRY_STATUS(source.read_rows(first + r, n, raw));
-      if (const auto bad = find_bad_scale(dtype, raw, n, k))
-        return fail(Code::corrupt, "cutting {}: row {} of {} has a scale that is no finite number", spec_.name(),
-                    first + r + *bad, source.name());
       pack_rows(dtype, raw.data(), n, k, target.subspan(r / kTileRows * tile, tiles_for(n) * tile));
     }
     return {};
@@ -80,7 +77,7 @@ class PartBuilder {
   Result<std::vector<float>> vector(VectorRole role) const {
     const auto& term =
         *std::find_if(op_.vectors.begin(), op_.vectors.end(), [&](const auto& v) { return v.role == role; });
-    MYRIAD_TRY(std::vector<float> all, weights_.vector(spec_.op, role));
+    MYRIAD_TRY(std::vector<float> all, finite_vector(weights_, spec_.op, role));
     if (term.per_unit == 0) return all;
     const auto at = [&](std::uint32_t unit) {
       return all.begin() + static_cast<std::ptrdiff_t>(std::size_t{unit} * term.per_unit);

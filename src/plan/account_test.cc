@@ -27,6 +27,19 @@ TEST(Account, StateOfAttentionByHand) {
   EXPECT_EQ(attention_state_bytes(*expert, 1, Profile::fast, budget), 0U);
 }
 
+// What a config of some hundred bytes may claim must not become gigabytes of operators.
+TEST(Account, AGraphHasAMostOfOperators) {
+  const auto graph_of = [](std::size_t layers, std::size_t experts) {
+    ModelConfig config = small_config(4, experts);
+    config.attention.assign(layers, config.attention.back());
+    return Graph::build(config);
+  };
+  EXPECT_EQ(graph_of(4096, 60000).error().code, Code::limit);
+  const auto most = graph_of(100, 1000);
+  ASSERT_TRUE(most) << most.error().to_string();
+  EXPECT_GT(most->operators().size(), 90000U);
+}
+
 TEST(Account, BuffersGrowWithRowsAndStayModest) {
   const ModelConfig config = small_config(8, 16);
   std::uint64_t before = 0;

@@ -276,10 +276,32 @@ void dequantize(DType t, const std::byte* blocks, std::size_t values, float* out
   }
 }
 
-std::optional<std::size_t> find_bad_scale(DType t, std::span<const std::byte> storage, std::size_t rows,
-                                          std::size_t k) {
-  if (!is_quantized(t) || k == 0) return std::nullopt;
+namespace {
+
+// Whether an exponent is all ones among n values of `Word`, as in numbers that are none or infinite.
+template <class Word>
+bool any_not_finite(const std::byte* values, std::size_t n, Word exponent) {
+  bool any = false;
+  for (std::size_t i = 0; i < n; ++i) any |= (load_le<Word>(values + i * sizeof(Word)) & exponent) == exponent;
+  return any;
+}
+
+}  // namespace
+
+std::optional<std::size_t> find_not_finite(DType t, std::span<const std::byte> storage, std::size_t rows,
+                                           std::size_t k) {
+  if (k == 0) return std::nullopt;
   const std::size_t stride = row_bytes(t, k);
+  if (!is_quantized(t)) {
+    for (std::size_t r = 0; r < rows; ++r) {
+      const std::byte* row = storage.data() + r * stride;
+      if (t == DType::f32   ? any_not_finite<std::uint32_t>(row, k, 0x7f800000U)
+          : t == DType::f16 ? any_not_finite<std::uint16_t>(row, k, 0x7c00U)
+                            : any_not_finite<std::uint16_t>(row, k, 0x7f80U))
+        return r;
+    }
+    return std::nullopt;
+  }
   const auto good_block = [t](const std::byte* block) {
     const auto half = [block](std::size_t at) { return load_le<std::uint16_t>(block + at); };
     switch (t) {

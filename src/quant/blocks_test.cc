@@ -128,7 +128,7 @@ TEST(Blocks, SizesAreThoseOfTheFiles) {
   EXPECT_FALSE(fits_blocks(DType::q6_k, 128));
 }
 
-TEST(Blocks, BadScalesAreFound) {
+TEST(Blocks, ValuesThatAreNotFiniteAreFound) {
   for (const DType t : kTypes) {
     const std::size_t k = 2 * block_values(t), rows = 3;
     std::vector<std::byte> good;
@@ -137,11 +137,11 @@ TEST(Blocks, BadScalesAreFound) {
       const auto blocks = blocks_of(t, 2);
       good.insert(good.end(), blocks.begin(), blocks.end());
     }
-    EXPECT_FALSE(find_bad_scale(t, good, rows, k).has_value()) << dtype_name(t);
+    EXPECT_FALSE(find_not_finite(t, good, rows, k).has_value()) << dtype_name(t);
     const auto spoil = [&](std::size_t at, std::uint32_t bits, std::size_t bytes) {
       auto bad = good;
       for (std::size_t i = 0; i < bytes; ++i) bad[at + i] = static_cast<std::byte>(bits >> 8 * i);
-      EXPECT_EQ(find_bad_scale(t, bad, rows, k), 1u) << dtype_name(t) << " at " << at;
+      EXPECT_EQ(find_not_finite(t, bad, rows, k), 1u) << dtype_name(t) << " at " << at;
     };
     const std::size_t row = row_bytes(t, k);
     if (t == DType::mxfp4) spoil(row + 17, 255, 1);
@@ -153,7 +153,18 @@ TEST(Blocks, BadScalesAreFound) {
       spoil(row + block_bytes(t) + h, 0xfe12, 2);
     }
   }
-  EXPECT_FALSE(find_bad_scale(DType::f32, std::vector<std::byte>(16, std::byte{0xff}), 1, 4).has_value());
+  for (const DType t : {DType::f32, DType::bf16, DType::f16}) {
+    const std::size_t k = 37, bytes = t == DType::f32 ? 4 : 2;
+    std::vector<std::byte> rows(3 * k * bytes, std::byte{0x38});
+    EXPECT_FALSE(find_not_finite(t, rows, 3, k).has_value());
+    const std::uint32_t infinite = t == DType::f32 ? 0x7f800000U : t == DType::bf16 ? 0x7f80U : 0x7c00U;
+    for (const std::size_t at : {k, k + 20, 2 * k - 1})
+      for (const std::uint32_t bits : {infinite, infinite | 1U << (8 * bytes - 1) | 3U}) {
+        auto bad = rows;
+        for (std::size_t i = 0; i < bytes; ++i) bad[at * bytes + i] = static_cast<std::byte>(bits >> 8 * i);
+        EXPECT_EQ(find_not_finite(t, bad, 3, k), 1U) << dtype_name(t) << " at " << at;
+      }
+  }
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ std::vector<std::byte> quantized(DType t, std::span<const float> x, std::size_t 
   std::vector<std::byte> out(x.size() / k * row_bytes(t, k));
   const Status status = quantize_rows(t, x, k, out);
   EXPECT_TRUE(status) << dtype_name(t) << ": " << status.error().message;
-  EXPECT_FALSE(find_bad_scale(t, out, x.size() / k, k));
+  EXPECT_FALSE(find_not_finite(t, out, x.size() / k, k));
   return out;
 }
 
