@@ -28,11 +28,11 @@ struct Row {
 class Report {
  public:
   Report(const ModelFiles& files, const std::vector<TensorPlan>& plan, const Journal& journal) {
-    // Of a GGUF file the tensors that stand in it: a directory's are other ones.
+    // The tensors that stand in the input's files: those of the other kind are other ones.
     if (files.gguf() != nullptr)
       for (const GgufTensor& t : files.gguf()->file().tensors()) before_ += t.bytes;
     else
-      for (const InputTensor& t : files.tensors()) before_ += t.bytes;
+      for (const TensorInfo& t : files.directory()->checkpoint().tensors()) before_ += t.bytes;
     for (std::size_t i = 0; i < plan.size(); ++i) {
       const InputTensor& t = files.tensors()[i];
       const auto after = planned_bytes(t, plan[i]);
@@ -206,12 +206,12 @@ Status quantize(QuantizeOptions options) {
   options.out = without_trailing_slash(options.out);
   options.format = lower_case(options.format);
   MYRIAD_TRY_STATUS(check_out(options));
-  const bool mixed = options.format == "mixed";
+  const bool mixed = options.format == "mixed", keep = options.format == "keep";
   const QuantFormat* format = find_quant_format(options.format);
-  if (format == nullptr && !mixed) {
+  if (format == nullptr && !mixed && !keep) {
     std::string names;
     for (const QuantFormat& f : quant_formats()) names += fmt::format("{}, ", f.name);
-    return fail(Code::invalid_argument, "--format {}: expected {}or mixed", options.format, names);
+    return fail(Code::invalid_argument, "--format {}: expected {}keep or mixed", options.format, names);
   }
   if (mixed && (options.budget.empty() || options.calibrate.empty()))
     return fail(Code::invalid_argument,
@@ -227,7 +227,7 @@ Status quantize(QuantizeOptions options) {
     return fail(Code::unsupported, "{} is a cut model; quantise the one that it was made from, and cut the result",
                 options.in.string());
   MYRIAD_TRY_STATUS(check_is_model(options.in));
-  auto opened = ModelFiles::open(options.in, !is_gguf_name(options.out));
+  auto opened = ModelFiles::open(options.in, is_gguf_name(options.out) ? FileKind::gguf : FileKind::directory);
   if (!opened) {
     if (opened.error().code == Code::limit) opened.error().code = Code::unsupported;  // the file is at fault
     return std::unexpected(std::move(opened).error());
@@ -244,7 +244,8 @@ Status quantize(QuantizeOptions options) {
   }
   MYRIAD_TRY(const Texts texts, read_texts(options));
   std::vector<TensorPlan> plan;
-  if (!mixed) plan = uniform_plan(files, *format);
+  if (keep) plan.resize(files.tensors().size());
+  if (format != nullptr) plan = uniform_plan(files, *format);
   if (!mixed) MYRIAD_TRY_STATUS(QuantizedOutput::create(files, plan, options.out));  // before anything is left behind
   MYRIAD_TRY(const std::string key, journal_key(files, options, texts.calibration));
   MYRIAD_TRY(Journal journal, Journal::open(options.out, key));

@@ -5,11 +5,20 @@
 
 #include "base/bytes.h"
 #include "base/sha256.h"
+#include "convert/gguf_layout.h"
 
 namespace myriad {
 namespace {
 
 constexpr std::string_view kWeight = ".weight";
+constexpr std::size_t kPiece = std::size_t{4} << 20;  // bytes that are read at once
+
+// The directory's name, for general.name.
+std::string model_name(const std::filesystem::path& directory) {
+  std::error_code error;
+  const auto whole = std::filesystem::absolute(directory, error).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
 
 std::optional<DType> float_type(StorageType type) {
   switch (type) {
@@ -48,7 +57,7 @@ WeightMatrix whole_kv_b(std::string name, const WeightMatrix& k_b, const WeightM
 
 }  // namespace
 
-Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path, bool restructure) {
+Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path, std::optional<FileKind> target) {
   ModelFiles files;
   std::error_code none;
   if (!std::filesystem::exists(path, none))
@@ -56,7 +65,7 @@ Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path, bool rest
   if (std::filesystem::is_regular_file(path, none)) {
     MYRIAD_TRY(GgufWeights weights, GgufWeights::open(path));
     files.gguf_ = std::make_unique<GgufWeights>(std::move(weights));
-    if (restructure) {
+    if (target == FileKind::directory) {
       files.restructured_ = true;
       MYRIAD_TRY_STATUS(files.restructure_gguf());
       return files;
@@ -65,6 +74,14 @@ Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path, bool rest
   } else {
     MYRIAD_TRY(HfWeights weights, HfWeights::open(path));
     files.directory_ = std::make_unique<HfWeights>(std::move(weights));
+    if (target == FileKind::gguf) {
+      const HfWeights& from = *files.directory_;
+      files.restructured_ = true;
+      MYRIAD_TRY(files.description_, describe_as_gguf(from.path(), from.checkpoint().config_json(), from.config(),
+                                                      model_name(from.path())));
+      MYRIAD_TRY(files.tensors_, gguf_tensors(from, *files.description_));
+      return files;
+    }
     files.list_directory();
   }
   MYRIAD_TRY_STATUS(files.find_uses());
@@ -172,9 +189,29 @@ Status ModelFiles::restructure_gguf() {
 }
 
 Result<std::vector<float>> ModelFiles::values(const InputTensor& tensor) const {
+  if (description_) return gguf_values(weights(), *description_, tensor);
   if (tensor.vector == VectorRole::res_score && tensor.name.ends_with("_proj.weight"))
     return std::vector<float>(tensor.bytes / sizeof(float), 1.0F);
   return finite_vector(weights(), tensor.op, *tensor.vector);
+}
+
+Status ModelFiles::for_each_piece(const InputTensor& tensor,
+                                  const std::function<Status(std::span<const std::byte>)>& take) const {
+  if (!tensor.dtype) {
+    MYRIAD_TRY(std::vector<float> numbers, values(tensor));
+    little_in_place(std::span(numbers));
+    return take(std::as_bytes(std::span(numbers)));
+  }
+  MYRIAD_TRY(const WeightMatrix rows_of, matrix(tensor));
+  const std::size_t step = std::max<std::size_t>(1, kPiece / std::max<std::size_t>(rows_of.row_bytes(), 1));
+  std::vector<std::byte> rows;
+  for (std::size_t r = 0; r < tensor.rows; r += step) {
+    const std::size_t n = std::min(step, tensor.rows - r);
+    rows.resize(n * rows_of.row_bytes());
+    MYRIAD_TRY_STATUS(rows_of.read_rows(r, n, rows));
+    MYRIAD_TRY_STATUS(take(rows));
+  }
+  return {};
 }
 
 Status ModelFiles::find_uses() {
@@ -194,6 +231,7 @@ Status ModelFiles::find_uses() {
 }
 
 Result<WeightMatrix> ModelFiles::matrix(const InputTensor& tensor) const {
+  if (description_) return gguf_matrix(weights(), *description_, tensor);
   if (directory_) return directory_->stored(tensor.name, tensor.rows, tensor.cols);
   if (restructured_) {
     MYRIAD_TRY(WeightMatrix matrix, weights().matrix(tensor.op, tensor.matrix));

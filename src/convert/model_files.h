@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "model/gguf_settings.h"
 #include "model/gguf_weights.h"
 #include "model/hf_weights.h"
 
@@ -26,15 +29,19 @@ struct InputTensor {
   OpRef op;
   MatrixRole matrix = MatrixRole::weight;
   std::optional<VectorRole> vector;
-  std::vector<std::uint64_t> shape;  // of a vector
+  // For a directory that of a vector; for a GGUF file of every tensor, the contiguous dimension first.
+  std::vector<std::uint64_t> shape;
 };
+
+enum class FileKind : std::uint8_t { directory, gguf };
 
 class ModelFiles {
  public:
-  // A Hugging Face directory or a GGUF file. Reads headers. With `restructure` the tensors of a GGUF file are those
-  // that a directory would have: an expert each, keys and values of MLA in one, under Hugging Face's names. Errors: as
-  // HfWeights::open and GgufWeights::open.
-  static Result<ModelFiles> open(const std::filesystem::path& path, bool restructure = false);
+  // A Hugging Face directory or a GGUF file, to be written as a model of the kind `target` (nothing: of its own kind).
+  // Reads headers. Where the kinds differ the tensors are those that the other kind has, under its names: in a directory
+  // an expert each and kv_b of MLA whole, in a GGUF file as gguf_layout.h says. Errors: as HfWeights::open,
+  // GgufWeights::open and describe_as_gguf.
+  static Result<ModelFiles> open(const std::filesystem::path& path, std::optional<FileKind> target = std::nullopt);
 
   [[nodiscard]] const ModelWeights& weights() const;
   // One of these two is there.
@@ -43,10 +50,16 @@ class ModelFiles {
   // In the order of their names.
   [[nodiscard]] const std::vector<InputTensor>& tensors() const { return tensors_; }
   [[nodiscard]] bool restructured() const { return restructured_; }
+  // What the tensors are made for.
+  [[nodiscard]] FileKind target() const { return (gguf_ != nullptr) != restructured_ ? FileKind::gguf : FileKind::directory; }
+  // The metadata of a directory that is restructured; nullptr: it is none.
+  [[nodiscard]] const GgufDescription* description() const { return description_ ? &*description_ : nullptr; }
   // [rows, cols] of a tensor with a dtype.
   [[nodiscard]] Result<WeightMatrix> matrix(const InputTensor& tensor) const;
   // The values of a vector of a restructured model.
   [[nodiscard]] Result<std::vector<float>> values(const InputTensor& tensor) const;
+  // The bytes of a tensor of a restructured model as they are stored, in pieces of a few MiB (rows are never torn).
+  Status for_each_piece(const InputTensor& tensor, const std::function<Status(std::span<const std::byte>)>& take) const;
   // SHA-256 over the config and the names, sizes and times of the weights' files, in hexadecimal.
   [[nodiscard]] Result<std::string> fingerprint() const;
 
@@ -60,6 +73,7 @@ class ModelFiles {
   std::unique_ptr<HfWeights> directory_;
   std::unique_ptr<GgufWeights> gguf_;
   std::vector<InputTensor> tensors_;
+  std::optional<GgufDescription> description_;
   bool restructured_ = false;
 };
 

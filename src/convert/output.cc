@@ -10,9 +10,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/bytes.h"
+#include "convert/gguf_output.h"
 #include "model/config_fields.h"
-#include "model/gguf_writer.h"
 #include "model/safetensors_writer.h"
 #include "part/file_io.h"
 
@@ -22,93 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kPiece = std::size_t{4} << 20;  // bytes of a copy
-
-// ---- a GGUF file from a GGUF file
-
-std::optional<GgmlType> ggml_type_of(DType t) {
-  for (const GgmlTypeInfo& info : ggml_types())
-    if (dtype_of(info.type) == t) return info.type;
-  return std::nullopt;
-}
-
-// general.file_type as llama.cpp numbers it, for those who show it (llama.h, enum llama_ftype).
-std::optional<std::uint32_t> file_type_of(DType t) {
-  switch (t) {
-    case DType::q4_0:
-      return 2;
-    case DType::q4_1:
-      return 3;
-    case DType::q8_0:
-      return 7;
-    case DType::q5_0:
-      return 8;
-    case DType::q5_1:
-      return 9;
-    case DType::q4_k:
-      return 14;
-    case DType::q5_k:
-      return 16;
-    case DType::q6_k:
-      return 18;
-    case DType::iq4_nl:
-      return 25;
-    case DType::mxfp4:
-      return 38;
-    default:
-      return std::nullopt;
-  }
-}
-
-// The type that most values of the plan have.
-std::optional<DType> main_type(const ModelFiles& files, const std::vector<TensorPlan>& plan) {
-  std::map<DType, std::uint64_t> values;
-  for (std::size_t i = 0; i < plan.size(); ++i)
-    if (plan[i].type) values[*plan[i].type] += files.tensors()[i].rows * files.tensors()[i].cols;
-  const auto most =
-      std::max_element(values.begin(), values.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most == values.end() ? std::nullopt : std::optional(most->first);
-}
-
-class GgufOutput final : public QuantizedOutput {
- public:
-  GgufOutput(const ModelFiles& files, const fs::path& path) : files_(files), writer_(path, {.resumable = true}) {}
-
-  Status declare(const std::vector<TensorPlan>& plan) {
-    const GgufFile& from = files_.gguf()->file();
-    const auto main = main_type(files_, plan);
-    if (const auto number = main ? file_type_of(*main) : std::nullopt)
-      MYRIAD_TRY_STATUS(writer_.set("general.file_type", *number));
-    MYRIAD_TRY_STATUS(writer_.set("general.quantization_version", std::uint32_t{2}));
-    MYRIAD_TRY_STATUS(writer_.copy_metadata(from.metadata()));
-    for (std::size_t i = 0; i < plan.size(); ++i) {
-      MYRIAD_TRY(const GgufTensor* t, from.require(files_.tensors()[i].name));
-      MYRIAD_TRY_STATUS(writer_.declare(t->name, plan[i].type ? *ggml_type_of(*plan[i].type) : t->type, t->dims()));
-    }
-    return {};
-  }
-  [[nodiscard]] std::uint64_t bytes() const override { return writer_.file_bytes(); }
-  Result<std::size_t> begin() override { return writer_.begin(); }
-  Status write_rows(std::size_t tensor, std::span<const std::byte> rows) override {
-    return writer_.append(files_.tensors()[tensor].name, rows);
-  }
-  Status copy(std::size_t tensor) override {
-    MYRIAD_TRY(const GgufTensor* t, files_.gguf()->file().require(files_.tensors()[tensor].name));
-    std::vector<std::byte> piece;
-    for (std::uint64_t done = 0; done < t->bytes; done += piece.size()) {
-      piece.resize(std::min<std::uint64_t>(kPiece, t->bytes - done));
-      MYRIAD_TRY_STATUS(files_.gguf()->file().read(*t, done, piece));
-      MYRIAD_TRY_STATUS(writer_.append(t->name, piece));
-    }
-    return {};
-  }
-  Status finish() override { return writer_.finish(); }
-
- private:
-  const ModelFiles& files_;
-  GgufWriter writer_;
-};
-
-// ---- a directory from a directory
 
 // What belongs to a model besides config and weights.
 bool is_kept_file(const std::string& name) {
@@ -166,7 +78,9 @@ class DirectoryOutput final : public QuantizedOutput {
   }
 
   Status copy(std::size_t tensor) override {
-    if (files_.restructured()) return copy_restructured(tensor);
+    if (files_.restructured())
+      return files_.for_each_piece(files_.tensors()[tensor],
+                                   [&](std::span<const std::byte> rows) { return write_rows(tensor, rows); });
     const Checkpoint& checkpoint = files_.directory()->checkpoint();
     std::vector<std::byte> piece;
     for (std::size_t p = first_[tensor]; p < first_[tensor + 1]; ++p) {
@@ -198,25 +112,6 @@ class DirectoryOutput final : public QuantizedOutput {
     std::vector<std::uint64_t> shape;
     const TensorInfo* from = nullptr;  // of a copy
   };
-
-  Status copy_restructured(std::size_t tensor) {
-    const InputTensor& in = files_.tensors()[tensor];
-    if (!in.dtype) {
-      MYRIAD_TRY(std::vector<float> values, files_.values(in));
-      little_in_place(std::span(values));
-      return put(first_[tensor], std::as_bytes(std::span(values)));
-    }
-    MYRIAD_TRY(const WeightMatrix matrix, files_.matrix(in));
-    const std::size_t step = std::max<std::size_t>(1, kPiece / std::max<std::size_t>(matrix.row_bytes(), 1));
-    std::vector<std::byte> rows;
-    for (std::size_t r = 0; r < in.rows; r += step) {
-      const std::size_t n = std::min(step, in.rows - r);
-      rows.resize(n * matrix.row_bytes());
-      MYRIAD_TRY_STATUS(matrix.read_rows(r, n, rows));
-      MYRIAD_TRY_STATUS(write_rows(tensor, rows));
-    }
-    return {};
-  }
 
   // A matrix in a type that it does not have in a directory.
   static std::vector<Piece> pieces_in(const std::string& stem, DType type, std::uint64_t rows, std::uint64_t cols) {
@@ -358,11 +253,9 @@ Result<std::unique_ptr<QuantizedOutput>> QuantizedOutput::create(const ModelFile
                                                                  const std::vector<TensorPlan>& plan,
                                                                  const fs::path& path) {
   const bool to_file = is_gguf_name(path);
-  if (to_file == (files.gguf() == nullptr || files.restructured()))
-    return fail(
-        Code::unsupported,
-        "writing {} from {}: a GGUF file is made from a GGUF file only; name a directory, which holds every format",
-        path.string(), files.weights().path().string());
+  if (to_file != (files.target() == FileKind::gguf))
+    return fail(Code::invalid_argument, "writing {}: the tensors of {} were asked for as those of {}", path.string(),
+                files.weights().path().string(), to_file ? "a directory" : "a GGUF file");
   if (!to_file) {
     auto out = std::make_unique<DirectoryOutput>(files, plan, path);
     MYRIAD_TRY_STATUS(out->declare());
@@ -374,9 +267,7 @@ Result<std::unique_ptr<QuantizedOutput>> QuantizedOutput::create(const ModelFile
                   "writing {}: tensor {} as {}, which no GGUF file can hold; name a directory (without .gguf), or take "
                   "q8_0 or q4_0",
                   path.string(), files.tensors()[i].name, dtype_name(*plan[i].type));
-  auto out = std::make_unique<GgufOutput>(files, path);
-  MYRIAD_TRY_STATUS(out->declare(plan));
-  return out;
+  return create_gguf_output(files, plan, path);
 }
 
 }  // namespace myriad

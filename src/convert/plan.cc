@@ -44,7 +44,7 @@ const QuantFormat* find_quant_format(std::string_view name) {
 }
 
 bool in_gguf(DType t) {
-  return t != DType::i8_row && t != DType::i4_zero;
+  return ggml_type_of(t).has_value();
 }
 
 std::string_view reason_to_stay(const InputTensor& tensor) {

@@ -13,14 +13,8 @@ void refuse_true(Fields& top, std::string_view name, std::string_view why) {
 }
 
 // `rope_scaling` (or the newer `rope_parameters`) and `rope_theta`.
-struct Rope {
-  RopeSettings settings;
-  double magnitude = 1;        // of cosine and sine
-  double score_magnitude = 1;  // its square multiplies the scores (DeepSeek)
-};
-
-Rope read_rope(Fields& top, std::size_t dims, std::size_t max_positions) {
-  Rope rope;
+RopeDescription read_rope(Fields& top, std::size_t dims, std::size_t max_positions) {
+  RopeDescription rope;
   RopeSettings& s = rope.settings;
   s.dims = dims;
   if (dims % 2 != 0) top.refuse(Code::unsupported, "{} channels of a head turn, expected an even number", dims);
@@ -74,7 +68,7 @@ Rope read_rope(Fields& top, std::size_t dims, std::size_t max_positions) {
   return rope;
 }
 
-void take_rope(ModelConfig& c, const Rope& rope, RopeOrder order) {
+void take_rope(ModelConfig& c, const RopeDescription& rope, RopeOrder order) {
   c.rope.order = order;
   c.rope.frequencies = rope_frequencies(rope.settings);
   c.rope.magnitude = static_cast<float>(rope.magnitude);
@@ -182,6 +176,20 @@ bool is_llama_family(std::string_view type) {
   return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
 }
 
+Result<std::optional<RopeDescription>> describe_rope(std::string_view config_json) {
+  MYRIAD_TRY(const ModelConfig config, parse_config(config_json));  // all else that may be wrong with it
+  const Json root = Json::parse(config_json);
+  const auto type = root["model_type"].get<std::string>();
+  if (type == kOwnModelType) return std::optional<RopeDescription>();
+  if (!is_llama_family(type)) return std::optional(RopeDescription{});
+  std::optional<Error> error;
+  Fields top(root, "", error);
+  const auto max_positions = top.size("max_position_embeddings", 1, std::size_t{1} << 40);
+  RopeDescription rope = read_rope(top, config.rope.dims(), max_positions);
+  if (error) return std::unexpected(std::move(*error));
+  return std::optional(std::move(rope));
+}
+
 ModelConfig read_llama_family(Fields& top, std::string_view type) {
   ModelConfig c;
   c.hidden = top.size("hidden_size", 1, kMaxHidden);
@@ -192,7 +200,7 @@ ModelConfig read_llama_family(Fields& top, std::string_view type) {
   c.attention.assign(layers, deepseek ? AttentionKind::mla : AttentionKind::gqa);
   if (deepseek) {
     c.mla = read_deepseek_mla(top);
-    const Rope rope = read_rope(top, c.mla.qk_rope_dim, c.max_positions);
+    const RopeDescription rope = read_rope(top, c.mla.qk_rope_dim, c.max_positions);
     take_rope(c, rope, RopeOrder::pairs);
     const double score = rope.score_magnitude * rope.score_magnitude;
     if (score != 1) c.softmax_scale = static_cast<float>(score / std::sqrt(static_cast<double>(c.mla.qk_dim())));

@@ -88,6 +88,13 @@ class Reader {
   Reader(const GgufFile& file, std::string architecture)
       : file_(file), arch_(architecture), keys_(file, architecture, error_) {}
 
+  Result<RopeSettings> read_rope_settings(std::size_t dims, std::size_t max_positions) {
+    c_.max_positions = max_positions;
+    RopeSettings settings = rope_settings(dims);
+    if (error_) return std::unexpected(std::move(*error_));
+    return settings;
+  }
+
   Result<ModelConfig> read() {
     c_.architecture = arch_;
     c_.hidden = keys_.size("embedding_length", 1, kMaxHidden);
@@ -95,7 +102,7 @@ class Reader {
     c_.vocab = keys_.size_or("vocab_size", embedding_rows(), 1, kMaxVocab);
     c_.max_positions = keys_.size("context_length", 1, std::size_t{1} << 40);
     c_.rms_norm_eps = keys_.number("attention.layer_norm_rms_epsilon", 1e-5F, 1e-12, 0.1);
-    c_.lora_norm_eps = 1e-5F;  // as llama.cpp runs such files
+    c_.lora_norm_eps = lora_epsilon();
     c_.tied_embeddings = file_.find("output.weight") == nullptr;
     c_.trunk_dtype = DType::f32;
     c_.f32_residual = true;  // as llama.cpp has it
@@ -125,6 +132,19 @@ class Reader {
 
  private:
   [[nodiscard]] bool is_kimi() const { return arch_ == "kimi-k3" || arch_ == "kimi-linear"; }
+
+  // As llama.cpp runs such files, unless Myriad wrote it and knew better.
+  float lora_epsilon() {
+    auto own = file_.metadata().get<float>(kGgufLoraEpsilon);
+    if (!own) {
+      if (!error_) error_ = std::move(own).error();
+      return c_.rms_norm_eps;
+    }
+    const float epsilon = own->value_or(c_.rms_norm_eps);
+    if (epsilon >= 1e-12F && epsilon <= 0.1F) return epsilon;
+    keys_.refuse(Code::corrupt, "{} is {}, expected a number from 1e-12 to 0.1", kGgufLoraEpsilon, epsilon);
+    return c_.rms_norm_eps;
+  }
 
   [[nodiscard]] std::size_t embedding_rows() const {
     const GgufTensor* t = file_.find("token_embd.weight");
@@ -247,7 +267,7 @@ class Reader {
     const float attention =
         keys_.number("rope.scaling.attn_factor", 1, 0, 1e6) * keys_.number("rope.scaling.yarn_attn_factor", 1, 0, 1e6);
     const double multiplier = keys_.number("rope.scaling.yarn_log_multiplier", 0, 0, 1e3);
-    const double magnitude = attention * (1 + multiplier * std::log(s.factor));
+    const double magnitude = attention * double{yarn_magnitude(s.factor, 10 * multiplier)};
     c_.rope.magnitude = 1;
     c_.softmax_scale = static_cast<float>(magnitude * magnitude / std::sqrt(static_cast<double>(c_.mla.qk_dim())));
   }
@@ -366,6 +386,11 @@ Result<ModelConfig> gguf_config(const GgufFile& file) {
         "or kimi-k3",
         file.path().string(), gguf_printable(architecture));
   return Reader(file, std::string(architecture)).read();
+}
+
+Result<RopeSettings> gguf_rope_settings(const GgufFile& file, std::size_t dims, std::size_t max_positions) {
+  MYRIAD_TRY(const std::string_view architecture, file.architecture());
+  return Reader(file, std::string(architecture)).read_rope_settings(dims, max_positions);
 }
 
 }  // namespace myriad

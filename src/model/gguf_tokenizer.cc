@@ -39,7 +39,9 @@ Result<Tokenizer> gguf_tokenizer(const GgufFile& file) {
   MYRIAD_TRY(const auto types, metadata.get_array<std::int32_t>(key("token_type")));
   MYRIAD_TRY(const auto scores, metadata.get_array<float>(key("scores")));
   MYRIAD_TRY(const auto merges, metadata.get_strings(key("merges")));
-  const auto token_views = views(tokens), merge_views = views(merges);
+  MYRIAD_TRY(const auto rules, metadata.get_strings(kGgufTokenizerRules));
+  const auto token_views = views(tokens), merge_views = views(merges), rule_views = views(rules);
+  vocabulary.rules = rule_views;
   vocabulary.tokens = token_views;
   vocabulary.merges = merge_views;
   if (types) vocabulary.types = *types;

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace myriad {
 
@@ -22,6 +24,32 @@ struct GgufVocabulary {
   std::optional<std::uint32_t> bos, eos, eot, unknown, padding;
   std::optional<bool> add_bos;           // add_bos_token
   std::optional<bool> add_space_prefix;  // add_space_prefix
+  // kGgufTokenizerRules: what GGUF has no key for.
+  std::span<const std::string_view> rules;
+};
+
+// Myriad's own key: a list of words for what a tokenizer does that no key of GGUF says. Others do not know it, and
+// encode as they would without.
+inline constexpr std::string_view kGgufTokenizerRules = "myriad.tokenizer.rules";
+inline constexpr std::string_view kRuleNfc = "nfc";                             // text is normalised (form C)
+inline constexpr std::string_view kRulePrefixFirst = "prefix-first";            // ▁ before the text, not behind names
+inline constexpr std::string_view kRulePrefixUnlessSpace = "prefix-unless-space";  // none before a space
+inline constexpr std::string_view kRuleStripSpace = "strip-first-space";        // when decoding, although no prefix
+inline constexpr std::string_view kRuleKeepSpace = "keep-first-space";          // when decoding, although a prefix
+inline constexpr std::string_view kRuleUserDefinedInside = "user-defined-inside";  // names are found behind the prefix
+inline constexpr std::string_view kRuleUnknownsApart = "unknowns-apart";        // each unknown character is a token
+
+// A vocabulary in GGUF's terms that owns its texts: what Tokenizer::to_gguf gives. Members as in GgufVocabulary.
+struct GgufVocabularyTexts {
+  std::string model, pre;
+  std::vector<std::string> tokens;
+  std::vector<std::int32_t> types;
+  std::vector<float> scores;
+  std::vector<std::string> merges;
+  std::optional<std::uint32_t> bos, eos, unknown;
+  bool add_bos = false;
+  std::optional<bool> add_space_prefix;
+  std::vector<std::string> rules;
 };
 
 }  // namespace myriad

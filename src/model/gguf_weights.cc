@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "model/gguf_config.h"
+#include "model/gguf_names.h"
 #include "model/gguf_tokenizer.h"
 #include "model/gguf_writer.h"
 #include "quant/blocks.h"
@@ -60,6 +61,12 @@ std::optional<DType> dtype_of(GgmlType type) {
   }
 }
 
+std::optional<GgmlType> ggml_type_of(DType type) {
+  for (const GgmlTypeInfo& info : ggml_types())
+    if (dtype_of(info.type) == type) return info.type;
+  return std::nullopt;
+}
+
 Result<GgufWeights> GgufWeights::open(const std::filesystem::path& path) {
   MYRIAD_TRY(GgufFile file, GgufFile::open(path));
   MYRIAD_TRY(const ModelConfig config, gguf_config(file));
@@ -69,7 +76,7 @@ Result<GgufWeights> GgufWeights::open(const std::filesystem::path& path) {
   return weights;
 }
 
-const GgufTensor* GgufWeights::find(std::initializer_list<std::string> names) const {
+const GgufTensor* GgufWeights::find(const std::vector<std::string>& names) const {
   for (const std::string& name : names) {
     if (const GgufTensor* t = file_.find(name); t != nullptr) return t;
     if (name.ends_with(".weight"))
@@ -79,72 +86,18 @@ const GgufTensor* GgufWeights::find(std::initializer_list<std::string> names) co
 }
 
 GgufWeights::Place GgufWeights::place(OpRef op, MatrixRole role) const {
-  const auto whole = [&](std::initializer_list<std::string> names) { return Place{find(names), 0, *names.begin()}; };
-  const auto in_block = [&](std::string_view rest) { return whole({block(op, fmt::format("{}.weight", rest))}); };
-  const bool gate = role == MatrixRole::gate;
-  switch (op.role) {
-    case OpRole::embed:
-      return whole({"token_embd.weight"});
-    case OpRole::head:
-      return config().tied_embeddings ? whole({"token_embd.weight"}) : whole({"output.weight"});
-    case OpRole::attn_q_a:
-      return in_block("attn_q_a");
-    case OpRole::attn_kv_a:
-      return in_block("attn_kv_a_mqa");
-    case OpRole::attn_o:
-      return in_block("attn_output");
-    case OpRole::router:
-      return in_block("ffn_gate_inp");
-    case OpRole::latent_down:
-      return whole({block(op, "ffn_routed_down.weight"), block(op, "ffn_latent_down.weight")});
-    case OpRole::latent_up:
-      return whole({block(op, "ffn_routed_up.weight"), block(op, "ffn_latent_up.weight")});
-    case OpRole::shared_up:
-      return in_block(gate ? "ffn_gate_shexp" : "ffn_up_shexp");
-    case OpRole::shared_down:
-      return in_block("ffn_down_shexp");
-    case OpRole::dense_up:
-      return in_block(gate ? "ffn_gate" : "ffn_up");
-    case OpRole::dense_down:
-      return in_block("ffn_down");
-    case OpRole::expert: {
-      // All experts in one tensor; in old files one tensor each.
-      const std::string_view which = gate ? "gate" : role == MatrixRole::up ? "up" : "down";
-      Place p = in_block(fmt::format("ffn_{}_exps", which));
-      if (p.tensor == nullptr) return in_block(fmt::format("ffn_{}.{}", which, op.index));
-      p.first_row = op.index * p.tensor->sizes[1];
-      return p;
-    }
-    default:
-      break;
+  const auto looked_for = [&](const std::vector<std::string>& names) {
+    return names.empty() ? Place{} : Place{find(names), 0, names.front()};
+  };
+  Place p = looked_for(gguf_matrix_names(config(), op, role));
+  if (op.role != OpRole::expert) return p;
+  if (p.tensor != nullptr) {
+    p.first_row = op.index * p.tensor->sizes[1];
+    return p;
   }
-  switch (role) {
-    case MatrixRole::q:
-      return in_block(config().attention[op.layer] == AttentionKind::mla && config().mla.q_lora_rank != 0 ? "attn_q_b"
-                                                                                                          : "attn_q");
-    case MatrixRole::k:
-      return in_block("attn_k");
-    case MatrixRole::v:
-      return in_block("attn_v");
-    case MatrixRole::f_a:
-      return in_block("ssm_f_a");
-    case MatrixRole::f_b:
-      return in_block("ssm_f_b");
-    case MatrixRole::b:
-      return in_block("ssm_beta");
-    case MatrixRole::g:
-      return in_block(config().attention[op.layer] == AttentionKind::mla ? "attn_gate" : "ssm_g");
-    case MatrixRole::g_a:
-      return in_block("ssm_g_a");
-    case MatrixRole::g_b:
-      return in_block("ssm_g_b");
-    case MatrixRole::k_b:
-      return in_block("attn_k_b");
-    case MatrixRole::v_b:
-      return in_block("attn_v_b");
-    default:
-      return {};
-  }
+  // In old files a tensor each.
+  const std::string_view which = role == MatrixRole::gate ? "gate" : role == MatrixRole::up ? "up" : "down";
+  return looked_for({block(op, fmt::format("ffn_{}.{}.weight", which, op.index))});
 }
 
 Result<WeightMatrix> GgufWeights::stored(const Place& p, std::size_t rows, std::size_t cols) const {
@@ -194,11 +147,11 @@ Result<WeightMatrix> GgufWeights::matrix(OpRef op, MatrixRole role) const {
   return transposed_heads(is_quantized(kv_b.dtype()) ? as_f32(kv_b) : kv_b, split);
 }
 
-Result<std::vector<float>> GgufWeights::numbers(std::initializer_list<std::string> names, std::size_t n) const {
+Result<std::vector<float>> GgufWeights::numbers(const std::vector<std::string>& names, std::size_t n) const {
   const GgufTensor* t = find(names);
   const std::string where = file_.path().string();
   if (t == nullptr)
-    return fail(Code::not_found, "{}: there is no tensor {}, expected {} values", where, *names.begin(), n);
+    return fail(Code::not_found, "{}: there is no tensor {}, expected {} values", where, names.front(), n);
   const auto dtype = dtype_of(t->type);
   if (!dtype || t->elements() != n)
     return fail(dtype ? Code::corrupt : Code::unsupported, "{}: tensor {} is {} {}, expected {} values of f32", where,
@@ -212,58 +165,23 @@ Result<std::vector<float>> GgufWeights::numbers(std::initializer_list<std::strin
 
 Result<std::vector<float>> GgufWeights::vector(OpRef op, VectorRole role) const {
   const std::size_t n = size(op, role);
-  const auto in_block = [&](std::string_view rest) { return numbers({block(op, rest)}, n); };
-  switch (role) {
-    case VectorRole::norm:
-      if (op.role == OpRole::final_lead) return numbers({"output_norm.weight"}, n);
-      return in_block(op.role == OpRole::attn_lead ? "attn_norm.weight" : "ffn_norm.weight");
-    case VectorRole::res_score: {
-      const std::string stem = op.role == OpRole::final_lead  ? "output_res"
-                               : op.role == OpRole::attn_lead ? block(op, "attn_res")
-                                                              : block(op, "ffn_res");
-      if (find({stem + "_score.weight"}) != nullptr || find({stem + "_norm.weight"}) == nullptr)
-        return numbers({stem + "_score.weight"}, n);
+  const std::vector<std::string> names = gguf_vector_names(op, role);
+  if (names.empty()) return fail(Code::internal, "reading a vector: unknown role {}", static_cast<int>(role));
+  if (role == VectorRole::res_score && find(names) == nullptr) {
+    // As forks have it: not multiplied yet.
+    const std::string stem = names.front().substr(0, names.front().rfind("_score"));
+    if (find({stem + "_norm.weight"}) != nullptr) {
       MYRIAD_TRY(std::vector<float> norm, numbers({stem + "_norm.weight"}, n));
       MYRIAD_TRY(const std::vector<float> proj, numbers({stem + "_proj.weight"}, n));
       for (std::size_t i = 0; i < n; ++i) norm[i] *= proj[i];
       return norm;
     }
-    case VectorRole::q_a_norm:
-      return in_block("attn_q_a_norm.weight");
-    case VectorRole::kv_a_norm:
-      return in_block("attn_kv_a_norm.weight");
-    case VectorRole::latent_norm:
-      return numbers({block(op, "ffn_routed_norm.weight"), block(op, "ffn_norm_exps.weight")}, n);
-    case VectorRole::router_bias:
-      return numbers({block(op, "exp_probs_b.bias"), block(op, "exp_probs_b")}, n);
-    case VectorRole::conv_q:
-      return in_block("ssm_conv1d_q.weight");
-    case VectorRole::conv_k:
-      return in_block("ssm_conv1d_k.weight");
-    case VectorRole::conv_v:
-      return in_block("ssm_conv1d_v.weight");
-    case VectorRole::a_log: {
-      // −exp(A_log), of some converters without the sign.
-      MYRIAD_TRY(std::vector<float> a, in_block("ssm_a.weight"));
-      for (float& v : a) v = std::log(std::abs(v));
-      return a;
-    }
-    case VectorRole::dt_bias:
-      return in_block("ssm_dt.bias");
-    case VectorRole::o_norm:
-      return in_block("ssm_norm.weight");
-    case VectorRole::q_bias:
-      return in_block("attn_q.bias");
-    case VectorRole::k_bias:
-      return in_block("attn_k.bias");
-    case VectorRole::v_bias:
-      return in_block("attn_v.bias");
-    case VectorRole::q_norm:
-      return in_block("attn_q_norm.weight");
-    case VectorRole::k_norm:
-      return in_block("attn_k_norm.weight");
   }
-  return fail(Code::internal, "reading a vector: unknown role {}", static_cast<int>(role));
+  MYRIAD_TRY(std::vector<float> values, numbers(names, n));
+  // −exp(A_log), of some converters without the sign.
+  if (role == VectorRole::a_log)
+    for (float& v : values) v = std::log(std::abs(v));
+  return values;
 }
 
 Result<std::vector<std::string>> GgufWeights::write_tokenizer_files(const std::filesystem::path& directory) const {

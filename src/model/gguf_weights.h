@@ -2,7 +2,9 @@
 #pragma once
 
 #include <filesystem>
-#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "model/gguf.h"
 #include "model/weights.h"
@@ -11,6 +13,8 @@ namespace myriad {
 
 // The type that a matrix is run as; nothing for what nothing here multiplies.
 std::optional<DType> dtype_of(GgmlType type);
+// The type that a GGUF file holds such rows in; nothing for Myriad's own types.
+std::optional<GgmlType> ggml_type_of(DType type);
 
 class GgufWeights final : public ModelWeights {
  public:
@@ -35,10 +39,10 @@ class GgufWeights final : public ModelWeights {
     std::string name;  // the first name that was looked for
   };
   [[nodiscard]] Place place(OpRef op, MatrixRole role) const;
-  [[nodiscard]] const GgufTensor* find(std::initializer_list<std::string> names) const;
+  [[nodiscard]] const GgufTensor* find(const std::vector<std::string>& names) const;
   [[nodiscard]] Result<WeightMatrix> stored(const Place& place, std::size_t rows, std::size_t cols) const;
   [[nodiscard]] std::optional<DType> stored_type(OpRef op, MatrixRole role) const;
-  [[nodiscard]] Result<std::vector<float>> numbers(std::initializer_list<std::string> names, std::size_t n) const;
+  [[nodiscard]] Result<std::vector<float>> numbers(const std::vector<std::string>& names, std::size_t n) const;
 
   GgufFile file_;
 };

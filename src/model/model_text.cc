@@ -14,8 +14,9 @@ bool there_is(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
-// chat_template.jinja, or the member of tokenizer_config.json: a text, or a list of named ones of which `default` counts.
-Result<std::optional<std::string>> template_of_directory(const std::filesystem::path& directory) {
+}  // namespace
+
+Result<std::optional<std::string>> chat_template_text(const std::filesystem::path& directory) {
   if (there_is(directory / "chat_template.jinja")) {
     MYRIAD_TRY(std::string text, read_text_file(directory / "chat_template.jinja", kMaxTemplateBytes));
     return std::optional(std::move(text));
@@ -34,8 +35,6 @@ Result<std::optional<std::string>> template_of_directory(const std::filesystem::
   return std::optional<std::string>();
 }
 
-}  // namespace
-
 Result<ModelText> load_model_text(const std::filesystem::path& path, std::int32_t vocabulary) {
   const auto gguf_path = there_is(path) ? path : path / kGgufTokenizerName;
   std::optional<std::string> jinja;
@@ -46,7 +45,7 @@ Result<ModelText> load_model_text(const std::filesystem::path& path, std::int32_
     MYRIAD_TRY(jinja, gguf_chat_template(gguf));
   } else {
     MYRIAD_TRY(tokenizer, Tokenizer::load(path, vocabulary));
-    MYRIAD_TRY(jinja, template_of_directory(path));
+    MYRIAD_TRY(jinja, chat_template_text(path));
   }
   ModelText out{std::move(*tokenizer), {}, nlohmann::ordered_json::object(), {}, {}};
   if (out.tokenizer.bos()) out.special_tokens["bos_token"] = std::string(out.tokenizer.token_bytes(*out.tokenizer.bos()));

@@ -31,4 +31,8 @@ inline constexpr std::initializer_list<const char*> kTextFiles = {
 // GgufFile::open; a template that cannot be used is no error here.
 Result<ModelText> load_model_text(const std::filesystem::path& path, std::int32_t vocabulary);
 
+// The text of a directory's chat template as its files have it: chat_template.jinja, or the member of
+// tokenizer_config.json (a text, or a list of named ones of which `default` counts); nothing if there is none.
+Result<std::optional<std::string>> chat_template_text(const std::filesystem::path& directory);
+
 }  // namespace myriad

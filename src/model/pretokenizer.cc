@@ -1,6 +1,8 @@
 #include "model/pretokenizer.h"
 
+#include <algorithm>
 #include <cassert>
+#include <span>
 
 #include "model/unicode_tables.h"
 #include "model/utf8_stream.h"
@@ -80,12 +82,15 @@ bool Pretokenizer::add(PieceRule next) {
   return true;
 }
 
-std::optional<Pretokenizer> pretokenizer_by_name(std::string_view name) {
+namespace {
+
+std::span<const Named> named_pretokenizers() {
   static const Named kNames[]{
       {"default", {punctuation_run, gpt2_piece, all_numbers, three_ascii_digits}},
       {"llama-bpe", {llama3_piece}},
       {"llama3", {llama3_piece}},
       {"llama-v3", {llama3_piece}},
+      {"dbrx", {llama3_piece}},
       {"qwen2", {qwen2_piece}},
       {"deepseek-r1-qwen", {qwen2_piece}},
       {"deepseek-v3", {three_numbers, deepseek_v3_cjk, deepseek_v3_words}},
@@ -99,11 +104,34 @@ std::optional<Pretokenizer> pretokenizer_by_name(std::string_view name) {
       {"llama4", {o200k_piece}},
       {"tekken", {tekken_piece}},
   };
+  return kNames;
+}
+
+}  // namespace
+
+std::optional<Pretokenizer> pretokenizer_by_name(std::string_view name) {
   if (name.empty()) name = "default";
-  for (const Named& named : kNames) {
+  for (const Named& named : named_pretokenizers()) {
     if (named.name == name) return named.pretokenizer;
   }
   return std::nullopt;
+}
+
+std::vector<std::string_view> names_of_pretokenizer(const Pretokenizer& pretokenizer) {
+  std::vector<std::string_view> names;
+  for (const Named& named : named_pretokenizers()) {
+    bool same = named.pretokenizer.size() == pretokenizer.size();
+    for (std::size_t i = 0; same && i < pretokenizer.size(); ++i) {
+      same = named.pretokenizer.rule(i) == pretokenizer.rule(i);
+    }
+    if (same) names.push_back(named.name);
+  }
+  return names;
+}
+
+bool takes_whole_pieces(std::string_view name) {
+  static constexpr std::array<std::string_view, 4> kWholePieces{"llama-bpe", "llama3", "llama-v3", "tekken"};
+  return std::find(kWholePieces.begin(), kWholePieces.end(), name) != kWholePieces.end();
 }
 
 PieceRule piece_rule_of_pattern(std::string_view pattern) {

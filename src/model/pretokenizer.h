@@ -32,6 +32,11 @@ class Pretokenizer {
 // The pre-tokeniser that a GGUF file names in tokenizer.ggml.pre; an empty name is "default". None for a name that is
 // not known.
 std::optional<Pretokenizer> pretokenizer_by_name(std::string_view name);
+// The names of the pre-tokeniser with the same rules, the most usual one first.
+std::vector<std::string_view> names_of_pretokenizer(const Pretokenizer& pretokenizer);
+// Whether models with the pre-tokeniser of this name take a piece that is a token as it is (Hugging Face:
+// ignore_merges). Their texts begin with BOS unless the file says otherwise.
+bool takes_whole_pieces(std::string_view name);
 // The rule that does what a regular expression in a tokenizer.json says; null for an expression that is not one of
 // those of the known model families, compared letter by letter.
 PieceRule piece_rule_of_pattern(std::string_view pattern);

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "model/config.h"
@@ -27,6 +29,16 @@ struct RopeSettings {
 // frequencies below low_frequency_factor turns in the original context are divided by `factor`, those above
 // high_frequency_factor stay, linear between.
 std::vector<float> rope_frequencies(const RopeSettings& settings);
+// What a config.json says about rotation, for who writes it down elsewhere: of the model's RopeConfig and softmax_scale
+// only what came of it is left.
+struct RopeDescription {
+  RopeSettings settings;       // dims 0: nothing turns
+  double magnitude = 1;        // of cosine and sine
+  double score_magnitude = 1;  // its square multiplies the scores (DeepSeek)
+};
+// Of a Hugging Face config.json; nothing of what config_to_json wrote, which only has what came of it. Errors: as
+// parse_config.
+Result<std::optional<RopeDescription>> describe_rope(std::string_view config_json);
 // YaRN's factor on cosine and sine: 0.1·multiplier·ln(factor) + 1, or 1 when nothing is stretched.
 float yarn_magnitude(double factor, double multiplier = 1);
 

@@ -59,6 +59,10 @@ class Tokenizer {
                                               std::int32_t vocab_size = 0);
   // The vocabulary of a GGUF file; behaves as llama.cpp does with it, but for what docs/tokenizers.md says.
   static Result<Tokenizer> from_gguf(const GgufVocabulary& vocabulary);
+  // What from_gguf makes this tokenizer of again. Scores are the tokens' places in the order of merging, not those of
+  // the file that it was read from; merges of a tiktoken vocabulary are reconstructed, for those who merge by a list.
+  // Errors: unsupported (GGUF has no name for its pre-tokeniser, or no scores give its merges).
+  [[nodiscard]] Result<GgufVocabularyTexts> to_gguf() const;
 
   // Ids of any bytes, as plain text: the name of a special token gives the ids of its letters. decode() gives the text
   // back, but for what the model's own files do to it: normalization (Qwen), ▁ read as a space (SentencePiece), and
@@ -131,6 +135,12 @@ class Tokenizer {
   Status read_ranks(std::string_view tiktoken);
   Status read_specials(const TokenizerConfig& config, std::int32_t vocab_size);
   Status read_gguf_tokens(const GgufVocabulary& vocabulary);
+  Status read_gguf_rules(std::span<const std::string_view> rules);
+  // Parts of to_gguf.
+  [[nodiscard]] Result<std::string> gguf_pre() const;
+  [[nodiscard]] Result<std::vector<float>> gguf_scores() const;
+  [[nodiscard]] std::vector<std::string> gguf_merges() const;
+  [[nodiscard]] std::vector<std::string> gguf_rules() const;
   Status read_pieces(const SentencePieceFile& file, const TokenizerConfig& config, std::int32_t vocab_size);
   // Nameless special ids up to the model's vocabulary.
   Status pad_to(std::int32_t vocab_size, std::string_view file);

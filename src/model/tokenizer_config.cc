@@ -86,7 +86,9 @@ Result<TokenizerConfig> parse_tokenizer_config(std::string_view json) {
   std::sort(out.added.begin(), out.added.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   out.bos = token_name(config, "bos_token");
   out.eos = token_name(config, "eos_token");
+  out.pad = token_name(config, "pad_token");
   out.add_bos = flag(config, "add_bos_token");
+  out.add_eos = flag(config, "add_eos_token");
   out.add_prefix_space = flag(config, "add_prefix_space");
   out.legacy = flag(config, "legacy");
   return out;

@@ -24,8 +24,8 @@ struct AddedToken {
 
 struct TokenizerConfig {
   std::vector<AddedToken> added;        // added_tokens_decoder, ascending by id
-  std::optional<std::string> bos, eos;  // names; none if absent or null
-  std::optional<bool> add_bos;          // add_bos_token
+  std::optional<std::string> bos, eos, pad;  // names; none if absent or null
+  std::optional<bool> add_bos, add_eos;      // add_bos_token, add_eos_token
   std::optional<bool> add_prefix_space;
   std::optional<bool> legacy;
 };

@@ -1,6 +1,5 @@
 // Vocabularies inside GGUF files.
 #include <algorithm>
-#include <array>
 
 #include "model/tokenizer.h"
 #include "model/vocabulary_text.h"
@@ -9,10 +8,6 @@ namespace myriad {
 namespace {
 
 enum GgufTokenType : std::int32_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
-
-// Pre-tokenisers whose models take a piece that is a token as it is, and whose texts begin with BOS unless the file
-// says otherwise.
-constexpr std::array<std::string_view, 4> kWholePieces{"llama-bpe", "llama3", "llama-v3", "tekken"};
 
 std::optional<std::int32_t> id_below(std::optional<std::uint32_t> id, std::int32_t size) {
   if (!id || *id >= static_cast<std::uint32_t>(size)) return std::nullopt;
@@ -72,7 +67,7 @@ Result<Tokenizer> Tokenizer::from_gguf(const GgufVocabulary& vocabulary) {
     const auto pretokenizer = pretokenizer_by_name(vocabulary.pre);
     if (!pretokenizer) {
       return fail(Code::unsupported,
-                  "tokenizer.ggml.pre is {}, which is not supported; llama-bpe, qwen2, deepseek-v3, deepseek-llm, "
+                  "tokenizer.ggml.pre is {}, which is not supported; llama-bpe, dbrx, qwen2, deepseek-v3, deepseek-llm, "
                   "deepseek-coder, kimi-k2, gpt-2, smollm, gpt-4o, tekken and default are",
                   shown_token(vocabulary.pre));
     }
@@ -83,7 +78,7 @@ Result<Tokenizer> Tokenizer::from_gguf(const GgufVocabulary& vocabulary) {
       t.text_.kimi_cuts = true;
     } else {
       t.rules_.order = MergeRules::Order::by_list;
-      add_bos = std::find(kWholePieces.begin(), kWholePieces.end(), vocabulary.pre) != kWholePieces.end();
+      add_bos = takes_whole_pieces(vocabulary.pre);
       t.rules_.whole_pieces = add_bos;
       MYRIAD_TRY(t.rules_.list, read_merges(vocabulary.merges, t.table_));
       if (t.rules_.list.size() == 0) return fail(Code::corrupt, "tokenizer.ggml.merges is missing or empty");
@@ -93,7 +88,30 @@ Result<Tokenizer> Tokenizer::from_gguf(const GgufVocabulary& vocabulary) {
     return fail(Code::corrupt, "tokenizer.ggml.add_bos_token is true, but there is no tokenizer.ggml.bos_token_id");
   }
   t.add_bos_ = t.bos_ && vocabulary.add_bos.value_or(add_bos);
+  MYRIAD_TRY_STATUS(t.read_gguf_rules(vocabulary.rules));
   return t;
+}
+
+Status Tokenizer::read_gguf_rules(std::span<const std::string_view> rules) {
+  for (const std::string_view rule : rules) {
+    if (rule == kRuleNfc) {
+      text_.nfc = true;
+    } else if (rule == kRulePrefixFirst) {
+      text_.prefix = TextRules::Prefix::first;
+    } else if (rule == kRulePrefixUnlessSpace) {
+      text_.prefix_unless_space = true;
+    } else if (rule == kRuleStripSpace || rule == kRuleKeepSpace) {
+      text_.strip_first_space = rule == kRuleStripSpace;
+    } else if (rule == kRuleUserDefinedInside) {
+      text_.user_defined_inside = true;
+    } else if (rule == kRuleUnknownsApart) {
+      rules_.fuse_unknown = false;
+    } else {
+      return fail(Code::unsupported, "{} holds {}, which this version does not know", kGgufTokenizerRules,
+                  shown_token(rule));
+    }
+  }
+  return {};
 }
 
 Status Tokenizer::read_gguf_tokens(const GgufVocabulary& vocabulary) {
