@@ -174,7 +174,7 @@ TEST_F(QuantizeModelTest, KindsThatDoNotGoTogether) {
   const auto plan = uniform_plan(files, *find_quant_format("q8_0"));
   const auto out = QuantizedOutput::create(files, plan, directory_ / "a.gguf");
   ASSERT_FALSE(out);
-  EXPECT_EQ(out.error().code, Code::unsupported);
+  EXPECT_EQ(out.error().code, Code::invalid_argument);
 }
 
 // What is measured with matrices that are quantised on reading is what the written files give.

@@ -199,15 +199,17 @@ Status add_vocabulary(GgufVocabularyTexts texts, std::vector<GgufSetting>& out) 
   if (!texts.merges.empty()) add("merges", std::move(texts.merges));
   add("add_bos_token", texts.add_bos);
   if (texts.add_space_prefix) add("add_space_prefix", *texts.add_space_prefix);
-  if (texts.bos) add("bos_token_id", *texts.bos);
   if (texts.unknown) add("unknown_token_id", *texts.unknown);
   if (!texts.rules.empty()) out.push_back({std::string(kGgufTokenizerRules), std::move(texts.rules)});
   return {};
 }
 
-// The tokens after which a reply ends: the one that the tokenizer names first, if the config names it too, and the
-// config's others as ends of turn and of message.
-void add_ends(const ModelConfig& config, std::optional<std::uint32_t> own, std::vector<GgufSetting>& out) {
+// The token that begins a text, and those after which a reply ends: the one that the tokenizer names first, if the config
+// names it too, and the config's others as ends of turn and of message.
+void add_borders(const ModelConfig& config, std::optional<std::uint32_t> bos, std::optional<std::uint32_t> own,
+                 std::vector<GgufSetting>& out) {
+  if (!bos) bos = config.bos_token;
+  if (bos) out.push_back({"tokenizer.ggml.bos_token_id", *bos});
   std::vector<std::uint32_t> ends = config.eos_tokens;
   const auto at = own ? std::find(ends.begin(), ends.end(), *own) : ends.end();
   if (at != ends.end()) std::rotate(ends.begin(), at, at + 1);
@@ -222,15 +224,16 @@ Status add_tokenizer(const std::filesystem::path& directory, const ModelConfig& 
   if (!tokenizer) {
     if (tokenizer.error().code != Code::not_found) return std::unexpected(std::move(tokenizer).error());
     out.push_back({"tokenizer.ggml.model", "no_vocab"});
+    add_borders(config, {}, {}, out);
+    if (config.pad_token) out.push_back({"tokenizer.ggml.padding_token_id", *config.pad_token});
     return {};
   }
   auto texts = tokenizer->to_gguf();
   if (!texts)
     return std::unexpected(
         std::move(texts).error().within(fmt::format("writing the tokenizer in {} as GGUF has it", directory.string())));
-  const std::optional<std::uint32_t> eos = texts->eos;
+  add_borders(config, texts->bos, texts->eos, out);
   MYRIAD_TRY_STATUS(add_vocabulary(std::move(*texts), out));
-  add_ends(config, eos, out);
   std::string text;
   if (std::error_code none; std::filesystem::exists(directory / "tokenizer_config.json", none)) {
     MYRIAD_TRY(text, read_text_file(directory / "tokenizer_config.json", kMaxTokenizerConfigBytes));
