@@ -59,10 +59,12 @@ class Report {
                                   "to", "bytes before", "after", "MSE", "SQNR dB", "largest");
     std::size_t experts = 0;
     std::uint64_t expert_bytes = 0;
+    bool no_smaller = true;  // rather than: not asked for
     for (const Row& r : rows_) {
       if (r.summed_up) {
         ++experts;
         expert_bytes += r.before;
+        no_smaller = no_smaller && !r.note.empty();
         continue;
       }
       out += fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15}", r.name, width, r.from, r.to, grouped(r.before),
@@ -75,9 +77,9 @@ class Report {
       if (out.size() > (std::size_t{1} << 16)) flush(out);
     }
     if (experts != 0)
-      out += fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15}  as they are: they would become no smaller\n",
+      out += fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15}  as they are{}\n",
                          fmt::format("{} matrices of experts", grouped(experts)), width, "", "", grouped(expert_bytes),
-                         grouped(expert_bytes));
+                         grouped(expert_bytes), no_smaller ? ": they would become no smaller" : "");
     if (others_ != 0)
       out += fmt::format("{:<{}}  {:<6} {:<8} {:>15} {:>15}  as they are\n",
                          fmt::format("{} vectors and other tensors", grouped(others_)), width, "", "",

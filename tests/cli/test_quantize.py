@@ -140,6 +140,12 @@ class Interrupted(Case):
         reference, out = self.killed_and_continued(self.model, "")
         self.assertEqual(files_of(out), files_of(reference))
 
+    def test_gguf_from_a_directory_killed_and_continued(self):
+        reference, out = self.killed_and_continued(self.model, ".gguf")
+        self.assertEqual(out.read_bytes(), reference.read_bytes())
+        reference.unlink()
+        out.unlink()
+
     def test_gguf_killed_and_continued(self):
         model = self.directory / "model.gguf"
         subprocess.run([sys.executable, "-B", str(SOURCE / "tools/make_random_gguf.py"), str(model), "--shape", "llama-0.4b", "--type", "BF16",
@@ -156,11 +162,13 @@ class Interrupted(Case):
                   "sys.stderr.write(done.stderr.decode())\n"
                   "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
                   "sys.exit(done.returncode)")
-        done = subprocess.run([sys.executable, "-c", script, MYRIAD, "quantize", str(self.model), str(self.directory / "memory"), "--format",
-                               "int8-tensor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stderr.decode())
-        self.assertLess(int(done.stdout) * 1024, 48 * MIB)
+        for out, name in (("memory", "int8-tensor"), ("memory.gguf", "q8_0")):
+            done = subprocess.run([sys.executable, "-c", script, MYRIAD, "quantize", str(self.model), str(self.directory / out), "--format", name],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            self.assertLess(int(done.stdout) * 1024, 48 * MIB)
         shutil.rmtree(self.directory / "memory")
+        (self.directory / "memory.gguf").unlink()
 
 
 def write_llama(directory):
@@ -188,6 +196,42 @@ def write_llama(directory):
     (directory / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blobs))
 
 
+class GgufFromADirectory(Case):
+    """The trained model: its losses are those of the directory's formats, its texts are read alike."""
+
+    def test_tiny_k3(self):
+        windows = ("--window", 128, "--windows", 20)
+        original = json.loads(self.run_ok("perplexity", TINY, "-f", TEXT, *windows))["perplexity"]
+        for name, limit in (("keep", 1.0005), ("q8_0", 1.003), ("q4_k", 1.08), ("mxfp4", 1.12)):
+            out, as_directory = self.directory / f"{name}.gguf", self.directory / name
+            report = json.loads(self.run_ok("quantize", TINY, out, "--format", name, "--json"))
+            self.assertAlmostEqual(out.stat().st_size, report["total"]["after"], delta=170_000)
+            found = json.loads(self.run_ok("perplexity", out, "-f", TEXT, *windows))["perplexity"]
+            self.assertLess(found, limit * original, name)
+            self.assertGreater(found, 0.99 * original, name)
+            if name == "q8_0":
+                self.run_ok("quantize", TINY, as_directory, "--format", name)
+                beside = json.loads(self.run_ok("perplexity", as_directory, "-f", TEXT, *windows))["perplexity"]
+                self.assertLess(abs(found / beside - 1), 1e-3)
+        text = json.dumps("In the beginning  <|open|> 12345 \u4e2d\n")
+        for options in ((), ("--specials",)):
+            self.assertEqual(self.run_ok("tokenize", self.directory / "keep.gguf", *options, input=text),
+                             self.run_ok("tokenize", TINY, *options, input=text))
+        self.assertEqual(self.run_ok("run", self.directory / "keep.gguf", "-p", "In the beginning", "-n", 24),
+                         self.run_ok("run", TINY, "-p", "In the beginning", "-n", 24))
+        request = json.dumps({"messages": [{"role": "user", "content": "Hello <|close|>"}]})
+        self.assertEqual(self.run_ok("chat-format", self.directory / "keep.gguf", input=request),
+                         self.run_ok("chat-format", TINY, input=request))
+
+    def test_mixed_meets_its_budget(self):
+        out = self.directory / "mixed.gguf"
+        report = json.loads(self.run_ok("quantize", TINY, out, "--format", "mixed", "--budget", 4_000_000, "--calibrate", TEXT, "--window", 64,
+                                        "--calibrate-windows", 1, "--json", "--eval", TEXT, "--eval-windows", 10))
+        self.assertLessEqual(out.stat().st_size, 4_000_000)
+        self.assertGreater(out.stat().st_size, 0.99 * 4_000_000)
+        self.assertLess(report["eval"]["quantized_perplexity"], 1.05 * report["eval"]["original_perplexity"])
+
+
 class OtherFamilies(Case):
     def test_llama(self):
         model = self.directory / "llama"
@@ -204,6 +248,19 @@ class OtherFamilies(Case):
             self.assertLess(error ** 0.5, limit, name)
             self.assertEqual(self.run_ok("logits", out, "--ids", "5,17,90", "--digest"),
                              self.run_ok("logits", out, "--ids", "5,17,90", "--digest", "--interpreter"))
+
+
+    def test_llama_as_gguf(self):
+        """Rows of another order, tied embeddings, no tokenizer."""
+        model, out = self.directory / "tied", self.directory / "tied.gguf"
+        write_llama(model)
+        report = json.loads(self.run_ok("quantize", model, out, "--format", "q8_0", "--json"))
+        self.assertEqual(sum("mse" in t for t in report["tensors"]), 15)
+        self.run_ok("quantize", model, self.directory / "same", "--format", "q8_0")
+        found, beside = (json.loads(self.run_ok("logits", m, "--ids", "5,17,90,31,2", "--json", "--profile", "exact"))["logits"]
+                         for m in (out, self.directory / "same"))
+        top = max(abs(b) for y in beside for b in y)
+        self.assertLess(max(abs(a - b) for x, y in zip(found, beside) for a, b in zip(x, y)), 1e-5 * top)
 
 
 class Refusals(Case):
@@ -225,10 +282,8 @@ class Refusals(Case):
                 (2, ["too small", "least"], mixed + ["--budget", "1MB", "--calibrate", TEXT]),
                 (2, ["exists already"], ["quantize", TINY, self.directory, "--format", "q4_0"]),
                 (3, ["no directory"], ["quantize", TINY, self.directory / "no/where", "--format", "q4_0"]),
-                (3, [".gguf", "directory"], ["quantize", TINY, self.directory / "out.gguf", "--format", "q4_0"]),
-                (3, [".GGUF", "directory"], ["quantize", TINY, self.directory / "out.GGUF", "--format", "Q4_0"]),
-                (3, [".gguf", "directory"], ["quantize", TINY, self.directory / "out.gguf", "--format", "mixed", "--budget", "4.5bpw",
-                                             "--calibrate", TEXT]),
+                (3, ["out.gguf", "no GGUF file can hold"], ["quantize", TINY, self.directory / "out.gguf", "--format", "int8-channel"]),
+                (3, ["out.GGUF", "no GGUF file can hold"], ["quantize", TINY, self.directory / "out.GGUF", "--format", "I4_ZERO"]),
                 (3, ["nothing-here"], ["quantize", self.directory / "nothing-here", out, "--format", "q4_0"]),
                 (2, ["--demo"], ["quantize", TINY, out, "--demo"]),
         ]:
