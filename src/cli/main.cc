@@ -253,13 +253,13 @@ void add_quantize(CLI::App& app, Selected& selected) {
   auto* c = add_command(app, selected, "quantize", "write a model in fewer bytes and say what that costs", o,
                         quantize_command);
   auto* in = c->add_option("IN", o->in, "a directory in the Hugging Face layout, or a GGUF file");
-  auto* out = c->add_option(
-      "OUT", o->out,
-      "a directory or, with a name that ends in .gguf, a GGUF file. An interrupted run goes on");
-  auto* format = c->add_option("--format", o->format,
-                               "what matrices become: int8-tensor, int8-channel, int8-group, int4-group, int4-zero, "
-                               "q8_0, q6_k, q5_k, q5_1, q5_0, q4_k, q4_1, q4_0, iq4_nl, mxfp4, i4_zero, keep: what they "
-                               "are, or mixed: chosen for each by what it costs");
+  auto* out = c->add_option("OUT", o->out,
+                            "a directory or, with a name that ends in .gguf, a GGUF file. An interrupted run goes on");
+  auto* format =
+      c->add_option("--format", o->format,
+                    "what matrices become: int8-tensor, int8-channel, int8-group, int4-group, int4-zero, "
+                    "q8_0, q6_k, q5_k, q5_1, q5_0, q4_k, q4_1, q4_0, iq4_nl, mxfp4, i4_zero, keep: what they "
+                    "are, or mixed: chosen for each by what it costs");
   c->add_option("--budget", o->budget, "mixed: how large OUT may be, as bytes (3GiB) or bits a weight (4.5bpw)");
   c->add_option("--calibrate", o->calibrate, "mixed: a text; what a type costs is measured on its beginning")
       ->type_name("FILE");

@@ -8,8 +8,8 @@
 
 namespace myriad {
 
-// In the order of their names, with InputTensor::shape as dimensions of GGUF, the contiguous one first. Errors: those of
-// the weights.
+// In the order of their names, with InputTensor::shape as dimensions of GGUF, the contiguous one first. Errors: those
+// of the weights.
 Result<std::vector<InputTensor>> gguf_tensors(const ModelWeights& weights, const GgufDescription& description);
 // [rows, cols] of one of them that has a dtype.
 Result<WeightMatrix> gguf_matrix(const ModelWeights& weights, const GgufDescription& description,

@@ -99,8 +99,8 @@ class GgufOutput final : public QuantizedOutput {
       const auto type = plan[i].type || !files_.restructured() ? plan[i].type : t.dtype;
       if (type) values[*type] += std::uint64_t{t.rows} * t.cols;
     }
-    const auto most =
-        std::max_element(values.begin(), values.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most = std::max_element(values.begin(), values.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
     return most == values.end() ? std::nullopt : std::optional(most->first);
   }
 

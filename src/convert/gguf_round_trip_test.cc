@@ -123,8 +123,7 @@ std::vector<std::vector<float>> logits_of(const ModelWeights& weights) {
   auto interpreter = Interpreter::load(weights, Profile::exact);
   if (!interpreter) throw std::runtime_error(interpreter.error().to_string());
   std::vector<std::int32_t> ids;
-  for (std::int32_t i = 0; i < 24; ++i)
-    ids.push_back((5 + 37 * i) % static_cast<std::int32_t>(weights.config().vocab));
+  for (std::int32_t i = 0; i < 24; ++i) ids.push_back((5 + 37 * i) % static_cast<std::int32_t>(weights.config().vocab));
   return interpreter->forward(ids).value();
 }
 
@@ -264,9 +263,9 @@ TEST_F(GgufRoundTrip, EveryFormatOfGguf) {
     EXPECT_GT(changed, 20U);
     if (format.type == DType::q4_k) {
       EXPECT_EQ(made.file().require("blk.0.attn_q_a.weight").value()->type, GgmlType::q4_k);
-      EXPECT_EQ(made.file().require("blk.0.attn_v_b.weight").value()->type, GgmlType::q5_0);   // rows of 32
-      EXPECT_EQ(made.file().require("blk.0.attn_k_b.weight").value()->type, GgmlType::bf16);   // rows of 24
-      EXPECT_EQ(made.file().require("blk.0.ffn_down.weight").value()->type, GgmlType::q5_0);   // rows of 288
+      EXPECT_EQ(made.file().require("blk.0.attn_v_b.weight").value()->type, GgmlType::q5_0);  // rows of 32
+      EXPECT_EQ(made.file().require("blk.0.attn_k_b.weight").value()->type, GgmlType::bf16);  // rows of 24
+      EXPECT_EQ(made.file().require("blk.0.ffn_down.weight").value()->type, GgmlType::q5_0);  // rows of 288
       EXPECT_EQ(made.file().metadata().require<std::uint32_t>("general.file_type").value(), 14U);
     }
   }
@@ -344,7 +343,8 @@ TEST_F(GgufRoundTrip, TokenizerAndChatTemplateComeAlong) {
     SCOPED_TRACE(kind);
     const fs::path model = directory_ / kind, out = directory_ / fmt::format("{}.gguf", kind);
     RandomCheckpoint(with(dense("llama"), {{"vocab_size", 4100}, {"eos_token_id", {2, 1001, 3, 5}}}), 2).write(model);
-    Json config = {{"chat_template", chat}, {"eos_token", "<|end|>"}, {"pad_token", "<|end|>"}, {"add_eos_token", true}};
+    Json config = {
+        {"chat_template", chat}, {"eos_token", "<|end|>"}, {"pad_token", "<|end|>"}, {"add_eos_token", true}};
     if (std::string_view(kind) == "tokenizer.json") {
       Json json = Json::parse(std::ifstream(tokenizers / "byte_level.json"));
       json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
@@ -374,7 +374,8 @@ TEST_F(GgufRoundTrip, TokenizerAndChatTemplateComeAlong) {
     ASSERT_EQ(after.vocab_size(), 4100);
     EXPECT_EQ(after.bos(), before.bos().value_or(1));  // the config's, where the tokenizer names none
     EXPECT_EQ(after.add_bos(), before.add_bos());
-    for (const char* text : {"Once upon a time, there was a little girl.", "  1234 é\xF0\x9F\x98\x80\n\n", "<|begin|>the<think>"}) {
+    for (const char* text :
+         {"Once upon a time, there was a little girl.", "  1234 é\xF0\x9F\x98\x80\n\n", "<|begin|>the<think>"}) {
       EXPECT_EQ(after.encode(text), before.encode(text)) << text;
       EXPECT_EQ(after.encode_with_specials(text), before.encode_with_specials(text)) << text;
       EXPECT_EQ(after.decode(before.encode(text)), before.decode(before.encode(text))) << text;
@@ -400,10 +401,8 @@ TEST_F(GgufRoundTrip, WhatGgufCannotSayIsRefusedByName) {
       {with(dense("qwen3_moe"),
             {{"num_experts", 8}, {"num_experts_per_tok", 3}, {"moe_intermediate_size", 32}, {"norm_topk_prob", false}}),
        "norm_topk_prob"},
-      {with(dense("qwen2"), {{"rope_scaling",
-                              {{"rope_type", "llama3"},
-                               {"factor", 8.0},
-                               {"original_max_position_embeddings", 64}}}}),
+      {with(dense("qwen2"),
+            {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}, {"original_max_position_embeddings", 64}}}}),
        "llama3"},
       {with(deepseek("deepseek_v3"), {{"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}}}), "mscale"},
       {with(kimi_linear(), {{"moe_renormalize", false}}), "moe_renormalize"},

@@ -38,8 +38,8 @@ enum class FileKind : std::uint8_t { directory, gguf };
 class ModelFiles {
  public:
   // A Hugging Face directory or a GGUF file, to be written as a model of the kind `target` (nothing: of its own kind).
-  // Reads headers. Where the kinds differ the tensors are those that the other kind has, under its names: in a directory
-  // an expert each and kv_b of MLA whole, in a GGUF file as gguf_layout.h says. Errors: as HfWeights::open,
+  // Reads headers. Where the kinds differ the tensors are those that the other kind has, under its names: in a
+  // directory an expert each and kv_b of MLA whole, in a GGUF file as gguf_layout.h says. Errors: as HfWeights::open,
   // GgufWeights::open and describe_as_gguf.
   static Result<ModelFiles> open(const std::filesystem::path& path, std::optional<FileKind> target = std::nullopt);
 
@@ -51,7 +51,9 @@ class ModelFiles {
   [[nodiscard]] const std::vector<InputTensor>& tensors() const { return tensors_; }
   [[nodiscard]] bool restructured() const { return restructured_; }
   // What the tensors are made for.
-  [[nodiscard]] FileKind target() const { return (gguf_ != nullptr) != restructured_ ? FileKind::gguf : FileKind::directory; }
+  [[nodiscard]] FileKind target() const {
+    return (gguf_ != nullptr) != restructured_ ? FileKind::gguf : FileKind::directory;
+  }
   // The metadata of a directory that is restructured; nullptr: it is none.
   [[nodiscard]] const GgufDescription* description() const { return description_ ? &*description_ : nullptr; }
   // [rows, cols] of a tensor with a dtype.

@@ -15,7 +15,8 @@ namespace myriad {
 class QuantizedOutput {
  public:
   // `path` ends in .gguf for a file, else it is a directory; nothing is written yet. `files` must outlive this object.
-  // Errors: unsupported (a type that a GGUF file cannot hold), invalid_argument (`files` were opened for the other kind).
+  // Errors: unsupported (a type that a GGUF file cannot hold), invalid_argument (`files` were opened for the other
+  // kind).
   static Result<std::unique_ptr<QuantizedOutput>> create(const ModelFiles& files, const std::vector<TensorPlan>& plan,
                                                          const std::filesystem::path& path);
   virtual ~QuantizedOutput() = default;

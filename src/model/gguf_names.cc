@@ -42,9 +42,7 @@ Names gguf_matrix_names(const ModelConfig& config, OpRef op, MatrixRole role) {
     case OpRole::dense_down:
       return in_block("ffn_down");
     case OpRole::expert:
-      return in_block(gate                      ? "ffn_gate_exps"
-                      : role == MatrixRole::up ? "ffn_up_exps"
-                                               : "ffn_down_exps");
+      return in_block(gate ? "ffn_gate_exps" : role == MatrixRole::up ? "ffn_up_exps" : "ffn_down_exps");
     default:
       break;
   }

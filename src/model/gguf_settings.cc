@@ -72,8 +72,7 @@ class ConfigSettings {
         if (s.beta_slow != 1) number("rope.scaling.yarn_beta_slow", s.beta_slow);
         if (deepseek) {
           // The scores' magnitude is 1 + multiplier·ln(factor); that of cosine and sine is divided out again.
-          if (s.factor > 1)
-            number("rope.scaling.yarn_log_multiplier", (rope.score_magnitude - 1) / std::log(s.factor));
+          if (s.factor > 1) number("rope.scaling.yarn_log_multiplier", (rope.score_magnitude - 1) / std::log(s.factor));
         } else if (const double usual = yarn_magnitude(s.factor); static_cast<float>(rope.magnitude) != usual) {
           number("rope.scaling.attn_factor", rope.magnitude / usual);
         }
@@ -182,8 +181,14 @@ Status add_vocabulary(GgufVocabularyTexts texts, std::vector<GgufSetting>& out) 
   {
     // Read back, before a model's bytes are written: what was made must be what from_gguf takes.
     const auto tokens = views_of(texts.tokens), merges = views_of(texts.merges), rules = views_of(texts.rules);
-    GgufVocabulary v{.model = texts.model, .pre = texts.pre, .tokens = tokens, .types = texts.types,
-                     .scores = texts.scores, .merges = merges, .bos = texts.bos, .eos = texts.eos};
+    GgufVocabulary v{.model = texts.model,
+                     .pre = texts.pre,
+                     .tokens = tokens,
+                     .types = texts.types,
+                     .scores = texts.scores,
+                     .merges = merges,
+                     .bos = texts.bos,
+                     .eos = texts.eos};
     v.unknown = texts.unknown;
     v.add_bos = texts.add_bos;
     v.add_space_prefix = texts.add_space_prefix;
@@ -204,8 +209,8 @@ Status add_vocabulary(GgufVocabularyTexts texts, std::vector<GgufSetting>& out) 
   return {};
 }
 
-// The token that begins a text, and those after which a reply ends: the one that the tokenizer names first, if the config
-// names it too, and the config's others as ends of turn and of message.
+// The token that begins a text, and those after which a reply ends: the one that the tokenizer names first, if the
+// config names it too, and the config's others as ends of turn and of message.
 void add_borders(const ModelConfig& config, std::optional<std::uint32_t> bos, std::optional<std::uint32_t> own,
                  std::vector<GgufSetting>& out) {
   if (!bos) bos = config.bos_token;
@@ -275,7 +280,8 @@ Status set_all(GgufWriter& out, std::span<const GgufSetting> settings) {
   for (const GgufSetting& s : settings) {
     const auto set = [&](const auto& value) -> Status {
       using T = std::remove_cvref_t<decltype(value)>;
-      if constexpr (std::same_as<T, std::vector<std::string>>) return out.set_strings(s.key, views_of(value));
+      if constexpr (std::same_as<T, std::vector<std::string>>)
+        return out.set_strings(s.key, views_of(value));
       else if constexpr (std::same_as<T, std::vector<std::int32_t>> || std::same_as<T, std::vector<float>>)
         return out.set_array(s.key, std::span(value));
       else

@@ -1,5 +1,5 @@
-// A model's config, tokenizer and chat template as the metadata of a GGUF file, under llama.cpp's keys: the way back from
-// gguf_config and gguf_tokenizer.
+// A model's config, tokenizer and chat template as the metadata of a GGUF file, under llama.cpp's keys: the way back
+// from gguf_config and gguf_tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ Result<std::string> gguf_architecture(const ModelConfig& config);
 struct GgufDescription {
   std::string architecture;
   std::vector<GgufSetting> settings;
-  // Of a directory that came from a GGUF file (tokenizer.gguf): that file's metadata, for all that `settings` leave out.
+  // Of a directory that came from a GGUF file (tokenizer.gguf): that file's metadata, for all that `settings` leave
+  // out.
   std::optional<GgufMetadata> rest;
   std::vector<float> rope_factors;  // kGgufRopeFactors; empty: no such tensor
 };

@@ -31,13 +31,13 @@ struct GgufVocabulary {
 // Myriad's own key: a list of words for what a tokenizer does that no key of GGUF says. Others do not know it, and
 // encode as they would without.
 inline constexpr std::string_view kGgufTokenizerRules = "myriad.tokenizer.rules";
-inline constexpr std::string_view kRuleNfc = "nfc";                             // text is normalised (form C)
-inline constexpr std::string_view kRulePrefixFirst = "prefix-first";            // ▁ before the text, not behind names
+inline constexpr std::string_view kRuleNfc = "nfc";                   // text is normalised (form C)
+inline constexpr std::string_view kRulePrefixFirst = "prefix-first";  // ▁ before the text, not behind names
 inline constexpr std::string_view kRulePrefixUnlessSpace = "prefix-unless-space";  // none before a space
-inline constexpr std::string_view kRuleStripSpace = "strip-first-space";        // when decoding, although no prefix
-inline constexpr std::string_view kRuleKeepSpace = "keep-first-space";          // when decoding, although a prefix
+inline constexpr std::string_view kRuleStripSpace = "strip-first-space";           // when decoding, although no prefix
+inline constexpr std::string_view kRuleKeepSpace = "keep-first-space";             // when decoding, although a prefix
 inline constexpr std::string_view kRuleUserDefinedInside = "user-defined-inside";  // names are found behind the prefix
-inline constexpr std::string_view kRuleUnknownsApart = "unknowns-apart";        // each unknown character is a token
+inline constexpr std::string_view kRuleUnknownsApart = "unknowns-apart";           // each unknown character is a token
 
 // A vocabulary in GGUF's terms that owns its texts: what Tokenizer::to_gguf gives. Members as in GgufVocabulary.
 struct GgufVocabularyTexts {

@@ -48,8 +48,10 @@ Result<ModelText> load_model_text(const std::filesystem::path& path, std::int32_
     MYRIAD_TRY(jinja, chat_template_text(path));
   }
   ModelText out{std::move(*tokenizer), {}, nlohmann::ordered_json::object(), {}, {}};
-  if (out.tokenizer.bos()) out.special_tokens["bos_token"] = std::string(out.tokenizer.token_bytes(*out.tokenizer.bos()));
-  if (out.tokenizer.eos()) out.special_tokens["eos_token"] = std::string(out.tokenizer.token_bytes(*out.tokenizer.eos()));
+  if (out.tokenizer.bos())
+    out.special_tokens["bos_token"] = std::string(out.tokenizer.token_bytes(*out.tokenizer.bos()));
+  if (out.tokenizer.eos())
+    out.special_tokens["eos_token"] = std::string(out.tokenizer.token_bytes(*out.tokenizer.eos()));
   if (!jinja) return out;
   auto parsed = ChatTemplate::parse(*jinja);
   if (parsed) {

@@ -23,9 +23,9 @@ struct ModelText {
 };
 
 // The files that may hold it, as they lie in a Hugging Face or cut directory.
-inline constexpr std::initializer_list<const char*> kTextFiles = {
-    "tokenizer.gguf",       "tiktoken.model",        "tokenizer.json",
-    "tokenizer.model",      "tokenizer_config.json", "chat_template.jinja"};
+inline constexpr std::initializer_list<const char*> kTextFiles = {"tokenizer.gguf",        "tiktoken.model",
+                                                                  "tokenizer.json",        "tokenizer.model",
+                                                                  "tokenizer_config.json", "chat_template.jinja"};
 
 // Of a GGUF file or of a directory. `vocabulary`: the model's, 0 if it is not known. Errors: as Tokenizer::load and
 // GgufFile::open; a template that cannot be used is no error here.

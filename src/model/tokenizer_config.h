@@ -23,7 +23,7 @@ struct AddedToken {
 };
 
 struct TokenizerConfig {
-  std::vector<AddedToken> added;        // added_tokens_decoder, ascending by id
+  std::vector<AddedToken> added;             // added_tokens_decoder, ascending by id
   std::optional<std::string> bos, eos, pad;  // names; none if absent or null
   std::optional<bool> add_bos, add_eos;      // add_bos_token, add_eos_token
   std::optional<bool> add_prefix_space;

@@ -66,10 +66,11 @@ Result<Tokenizer> Tokenizer::from_gguf(const GgufVocabulary& vocabulary) {
   } else {
     const auto pretokenizer = pretokenizer_by_name(vocabulary.pre);
     if (!pretokenizer) {
-      return fail(Code::unsupported,
-                  "tokenizer.ggml.pre is {}, which is not supported; llama-bpe, dbrx, qwen2, deepseek-v3, deepseek-llm, "
-                  "deepseek-coder, kimi-k2, gpt-2, smollm, gpt-4o, tekken and default are",
-                  shown_token(vocabulary.pre));
+      return fail(
+          Code::unsupported,
+          "tokenizer.ggml.pre is {}, which is not supported; llama-bpe, dbrx, qwen2, deepseek-v3, deepseek-llm, "
+          "deepseek-coder, kimi-k2, gpt-2, smollm, gpt-4o, tekken and default are",
+          shown_token(vocabulary.pre));
     }
     t.pretokenizer_ = *pretokenizer;
     MYRIAD_TRY_STATUS(t.index_bytes("tokenizer.ggml.tokens", false));

@@ -198,7 +198,8 @@ Result<GgufVocabularyTexts> Tokenizer::to_gguf() const {
   }
   if (spm) {
     if (rules_.whole_pieces) {
-      return fail(Code::unsupported, "it takes pieces that are tokens as they are, which GGUF's SentencePiece does not");
+      return fail(Code::unsupported,
+                  "it takes pieces that are tokens as they are, which GGUF's SentencePiece does not");
     }
     // Words are cut apart where that changes nothing; where it does, GGUF cannot say it.
     if (pretokenizer_.size() != 0 && pretokenizer_.rule(0) != space_run_first_piece) {

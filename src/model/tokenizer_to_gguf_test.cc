@@ -226,7 +226,8 @@ TEST(TokenizerToGguf, AListOfMergesBecomesScores) {
   // A space before the text unless there is one (Mistral's newer files).
   Json metaspace = json;
   metaspace["normalizer"] = nullptr;
-  metaspace["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}, {"split", false}};
+  metaspace["pre_tokenizer"] = {
+      {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}, {"split", false}};
   metaspace["decoder"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}};
   const Tokenizer first = of(metaspace), first_back = through_gguf(first);
   for (const char* text : {"abc", " abc", "<s>abc", "<s> abc"})
