@@ -89,6 +89,7 @@ struct CutCommandOptions {
   std::uint32_t context = 4096, sequences = 4;  // for the estimate of nodes
   bool dry_run = false, json = false;
   std::uint64_t cut_seed = 0;  // not 0: at random granules
+  bool wait = false;           // for another process that cuts into `out`; its cut is taken for this one
 };
 int cut_command(const CutCommandOptions& options);
 

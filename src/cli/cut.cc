@@ -12,6 +12,7 @@
 #include "cli/model_source.h"
 #include "cli/progress.h"
 #include "model/json_text.h"
+#include "part/part_store.h"
 
 namespace myriad::cli {
 namespace {
@@ -80,6 +81,26 @@ Status dry_run(const ModelSource& model, const CutCommandOptions& options) {
   return {};
 }
 
+// The directory is this process's alone: what two cuts write at once would be neither's. A node's --store is locked
+// likewise.
+Result<FileLock> lock_out(const CutCommandOptions& options) {
+  std::error_code ec;
+  std::filesystem::create_directories(options.out, ec);
+  if (ec)
+    return fail(Code::io, "cutting to {}: cannot create the directory: {}; give --out a directory that can be written",
+                options.out.string(), ec.message());
+  const auto path = options.out / kStoreLockName;
+  auto lock = FileLock::take(path);
+  if (lock || lock.error().code != Code::busy) return lock;
+  if (!options.wait)
+    return fail(Code::busy,
+                "cutting to {}: it is in use, {}, and two processes must not write into one; wait until that one has "
+                "ended, or give another --out",
+                options.out.string(), lock.error().message);
+  print_err("waiting for the cut in {}: {}\n", options.out.string(), lock.error().message);
+  return FileLock::wait(path);
+}
+
 // A cut that is complete stays what it is: the same one may be made again, another one must go elsewhere.
 Status check_out(const ModelSource& model, const Plan& plan, const CutCommandOptions& options) {
   if (!is_cut_directory(options.out)) return {};
@@ -111,6 +132,8 @@ Status real_cut(const ModelSource& model, const CutCommandOptions& options) {
     return fail(Code::invalid_argument, "--out {} is the model itself; give a directory of its own",
                 options.out.string());
   const Plan plan = plan_of(model, options);
+  MYRIAD_TRY([[maybe_unused]] const FileLock lock, lock_out(options));
+  if (options.wait && is_cut_directory(options.out)) return {};
   MYRIAD_TRY_STATUS(check_out(model, plan, options));
   const auto space = std::filesystem::space(options.out.has_parent_path() ? options.out.parent_path() : ".", ec);
   if (!ec && space.available < plan.bytes)

@@ -74,6 +74,7 @@ Result<std::filesystem::path> cached_cut(const WantedCut& wanted) {
     cutter.arguments.emplace_back("--cut-seed");
     cutter.arguments.push_back(std::to_string(wanted.options.random_seed));
   }
+  cutter.arguments.emplace_back("--wait");
   cutter.ready_pipe = false;
   MYRIAD_TRY(const Child child, spawn(cutter));
   const int status = wait_exit(child);

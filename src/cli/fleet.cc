@@ -32,10 +32,8 @@ std::string fleet_option(const std::string& fleet) {
 }
 
 Status up(FleetUpOptions options) {
-  MYRIAD_TRY(const std::filesystem::path directory, fleet_directory(options.fleet));
-  if (const auto state = read_state(options.fleet); state && state->running() != 0) {
-    MYRIAD_TRY([[maybe_unused]] const auto claimed, claim_fleet_directory(options.fleet));  // says that it runs
-  }
+  MYRIAD_TRY([[maybe_unused]] const FileLock lock, lock_fleet(options.fleet));
+  MYRIAD_TRY_STATUS(check_not_running(options.fleet));
   MYRIAD_TRY_STATUS(check_budget(options.budget));
   if (!options.http.empty()) MYRIAD_TRY_STATUS(check_port_free(options.http, kGatewayHttpPort));
   WantedCut wanted;
@@ -159,6 +157,7 @@ Status kill_node(const NamedFleetOptions& options) {
 }
 
 Status down(const NamedFleetOptions& options) {
+  MYRIAD_TRY([[maybe_unused]] const FileLock lock, lock_fleet(options.fleet));
   MYRIAD_TRY(const FleetState state, read_state(options.fleet));
   const std::size_t running = state.running();
   if (running != 0)

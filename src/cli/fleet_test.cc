@@ -64,7 +64,9 @@ class FleetTest : public testing::Test {
     options.controller = {"127.0.0.1", controller_->port()};
     options.token = kToken;
     options.id = {name};
-    options.store = directory_ / name;
+    auto store = PartStore::open(directory_ / name, {});
+    ASSERT_TRUE(store) << store.error().to_string();
+    options.store = std::make_unique<PartStore>(std::move(*store));
     options.threads = 1;
     auto node = Node::start(std::move(options), [] {});
     ASSERT_TRUE(node) << node.error().to_string();

@@ -14,7 +14,7 @@ namespace myriad::cli {
 
 struct LocalFleetOptions {
   std::filesystem::path cut_directory;
-  std::string fleet;  // empty: a private fleet, which ends with this process
+  std::string fleet;  // whose lock the caller holds (lock_fleet); empty: a private fleet, which ends with this process
   std::uint32_t nodes = 1;
   Bytes node_memory;
   Profile profile = Profile::fast;

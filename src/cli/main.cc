@@ -237,6 +237,7 @@ void add_cut(CLI::App& app, Selected& selected) {
       c->add_option("--sequences", o->sequences, "with --dry-run: sequences at once")->capture_default_str();
   c->add_flag("--json", o->json, "as JSON");
   c->add_option("--cut-seed", o->cut_seed, "at random places, drawn from this seed")->group("");
+  c->add_flag("--wait", o->wait, "for another process that makes the same cut")->group("");
   c->callback([=, &selected] {
     if (out->count() == 0 && dry->count() == 0) throw CLI::RequiredError("--out (or --dry-run)");
     for (const CLI::Option* option : {context, sequences})

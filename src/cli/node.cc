@@ -18,18 +18,15 @@ Status serve(const NodeCommandOptions& options, StopSignal& stop) {
   NodeOptions node;
   MYRIAD_TRY(node.controller, parse_endpoint(options.join, kControllerPort));
   MYRIAD_TRY(node.token, read_token_file(options.token_file));
-  std::error_code ec;
-  std::filesystem::create_directories(options.store, ec);
-  if (ec) return fail(Code::io, "--store {}: cannot create the directory: {}", options.store.string(), ec.message());
+  MYRIAD_TRY(PartStore store, PartStore::open(options.store, options.parts));
+  node.store = std::make_unique<PartStore>(std::move(store));
   node.id = {options.name};
   if (options.name.empty()) {
-    MYRIAD_TRY(node.id, persistent_node_id(options.store));
+    MYRIAD_TRY(node.id, persistent_node_id(*node.store));
   }
   MYRIAD_TRY_STATUS(check_node_id(node.id));
   MYRIAD_TRY(node.listen, parse_endpoint(options.listen, 0));
   node.memory = options.memory;
-  node.store = options.store;
-  node.local_parts = options.parts;
   node.advertise = options.advertise;
   node.threads = options.threads;
   const std::string id = node.id.value;

@@ -81,14 +81,32 @@ Result<std::filesystem::path> fleet_directory(const std::string& fleet) {
   return root_path() / fleet;
 }
 
-Result<std::filesystem::path> claim_fleet_directory(const std::string& fleet) {
+Result<FileLock> lock_fleet(const std::string& fleet) {
   MYRIAD_TRY(const std::filesystem::path directory, fleet_directory(fleet));
   MYRIAD_TRY_STATUS(make_private(root_path()));
+  auto lock = FileLock::take(root_path() / fmt::format(".{}.lock", fleet));
+  if (!lock && lock.error().code == Code::busy)
+    return fail(
+        Code::busy,
+        "the fleet '{}' is being started or ended by another command ({}); wait until that one is done, or give "
+        "another --fleet name",
+        fleet, lock.error().message);
+  return lock;
+}
+
+Status check_not_running(const std::string& fleet) {
   if (const auto state = read_state(fleet); state && state->running() != 0)
     return fail(Code::busy,
                 "a fleet named '{}' runs already, with {} processes; look at it with `myriad fleet status --fleet {}`, "
                 "end it with `myriad fleet down --fleet {}`, or give this one another --fleet name",
                 fleet, state->running(), fleet, fleet);
+  return {};
+}
+
+Result<std::filesystem::path> claim_fleet_directory(const std::string& fleet) {
+  MYRIAD_TRY(const std::filesystem::path directory, fleet_directory(fleet));
+  MYRIAD_TRY_STATUS(make_private(root_path()));
+  MYRIAD_TRY_STATUS(check_not_running(fleet));
   MYRIAD_TRY_STATUS(make_empty(directory));
   return directory;
 }

@@ -2,6 +2,7 @@
 //
 //   ROOT       $MYRIAD_RUN_DIR, else $XDG_RUNTIME_DIR/myriad, else /tmp/myriad-UID; mode 0700
 //   ROOT/NAME  state.json, token (0600), logs/, nodes/
+//   ROOT/.NAME.lock  while NAME is started or ended
 #pragma once
 
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "cli/process_group.h"
+#include "part/file_lock.h"
 
 namespace myriad::cli {
 
@@ -34,7 +36,12 @@ struct FleetState {
 
 // Errors: io, invalid_argument (a name that is no file name).
 Result<std::filesystem::path> fleet_directory(const std::string& fleet);
-// Makes ROOT/NAME empty. Errors: busy, if a fleet of this name runs (what it says names the commands that help); io.
+// Held while a fleet is started or ended, until its state is written or gone. Errors: busy, if another process does
+// either; io.
+Result<FileLock> lock_fleet(const std::string& fleet);
+// Errors: busy, if a fleet of this name runs; what it says names the commands that help.
+Status check_not_running(const std::string& fleet);
+// Makes ROOT/NAME empty, for whoever holds its lock. Errors: those of check_not_running(), io.
 Result<std::filesystem::path> claim_fleet_directory(const std::string& fleet);
 // The same for a fleet that ends with this process; what earlier ones left behind is removed.
 Result<std::filesystem::path> claim_private_directory();

@@ -11,7 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/allocator.h"
 #include "base/log.h"
@@ -39,14 +41,16 @@ Status run(const std::map<std::string, std::string>& given) {
   MYRIAD_TRY(options.token, read_token_file(get("token-file", "")));
   MYRIAD_TRY(options.memory, parse_bytes(get("memory", "256MiB")));
   MYRIAD_TRY(options.listen, parse_endpoint(get("listen", "127.0.0.1:0"), 0));
-  options.store = get("store", "");
+  std::vector<std::filesystem::path> local;
+  if (given.contains("parts")) local.emplace_back(get("parts", ""));
+  MYRIAD_TRY(PartStore store, PartStore::open(get("store", ""), std::move(local)));
+  options.store = std::make_unique<PartStore>(std::move(store));
   options.advertise = get("advertise", "");
-  if (given.contains("parts")) options.local_parts.emplace_back(get("parts", ""));
   options.threads = static_cast<std::size_t>(std::strtoul(get("threads", "0").c_str(), nullptr, 10));
   if (given.contains("name")) {
     options.id = {get("name", "")};
   } else {
-    MYRIAD_TRY(options.id, persistent_node_id(options.store));
+    MYRIAD_TRY(options.id, persistent_node_id(*options.store));
   }
 
   sigset_t signals;

@@ -18,7 +18,6 @@
 #include "node/resources.h"
 #include "part/canary.h"
 #include "part/file_io.h"
-#include "part/part_store.h"
 
 namespace myriad {
 namespace {
@@ -53,7 +52,6 @@ struct Node::Impl {
   std::function<void()> on_stop;
   const Kernels* kernels = nullptr;
   std::unique_ptr<ThreadPool> pool;
-  std::unique_ptr<PartStore> store;
   Hello self;
   Bytes process;
   std::uint64_t speed = 0;
@@ -141,7 +139,7 @@ struct Node::Impl {
     r.isa = std::string(kernels->name);
     r.host = options.advertise;
     r.port = listener->port();
-    r.held = store->held(kMaxHeldReported);
+    r.held = options.store->held(kMaxHeldReported);
     controller->call(std::move(r), kControlTimeout, [this](Result<Message> answer) {
       const auto* registered = answer ? std::get_if<Registered>(&*answer) : nullptr;
       if (registered == nullptr) {
@@ -258,8 +256,8 @@ struct Node::Impl {
 
     const Budget& b = assign.budget;
     if (b.sequences == 0 || b.sequences > kMaxSequencesPerNode || b.context == 0 || b.context > kMaxContextPositions ||
-        b.step_rows == 0 || b.step_rows > kMaxRowsPerStep || b.prefixes > kMaxSequencesPerNode || b.drafts > kMaxDrafts ||
-        (b.positions != 0 && b.positions < b.context))
+        b.step_rows == 0 || b.step_rows > kMaxRowsPerStep || b.prefixes > kMaxSequencesPerNode ||
+        b.drafts > kMaxDrafts || (b.positions != 0 && b.positions < b.context))
       return fail(Code::invalid_argument,
                   "the assignment of epoch {} wants {} sequences and {} kept prefixes, contexts of {} positions, {} in "
                   "all, and steps of {} rows; at most {}, {}, {}, no less in all than in one, and {} are possible",
@@ -313,7 +311,7 @@ struct Node::Impl {
             const std::lock_guard lock(server_mutex);
             return server;
           };
-          return load_part(control, *store, part_server, p.id, p.bytes, next->graph, *kernels,
+          return load_part(control, *options.store, part_server, p.id, p.bytes, next->graph, *kernels,
                            [&] { return stopping || newest_epoch > wanted.value; });
         }
         Part same = std::move(it->second);
@@ -487,8 +485,6 @@ Result<std::unique_ptr<Node>> Node::start(NodeOptions options, std::function<voi
   auto impl = std::make_unique<Impl>();
   MYRIAD_TRY(impl->kernels, choose_kernels());
   impl->pool = std::make_unique<ThreadPool>(threads);
-  MYRIAD_TRY(PartStore store, PartStore::open(options.store, options.local_parts));
-  impl->store = std::make_unique<PartStore>(std::move(store));
   impl->self = {Role::node, options.id, wall_nanos()};
   impl->speed = measure_speed(*impl->kernels, *impl->pool);
   impl->options = std::move(options);
@@ -517,10 +513,8 @@ std::uint16_t Node::port() const {
   return impl_->listener->port();
 }
 
-Result<NodeId> persistent_node_id(const std::filesystem::path& store) {
-  std::error_code ec;
-  std::filesystem::create_directories(store, ec);
-  const auto path = store / "node-id";
+Result<NodeId> persistent_node_id(const PartStore& store) {
+  const auto path = store.directory() / "node-id";
   if (auto text = read_small_file(path, kMaxNodeIdBytes + 1)) {
     while (!text->empty() && text->back() == '\n') text->pop_back();
     if (!text->empty()) return NodeId{*text};

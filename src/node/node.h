@@ -4,14 +4,13 @@
 // for the data plane, one engine thread (calls, steps), one loader, and the pool's.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/bytes.h"
 #include "net/connection.h"
+#include "part/part_store.h"
 
 namespace myriad {
 
@@ -19,12 +18,11 @@ struct NodeOptions {
   Endpoint controller;
   std::string token;
   NodeId id;
-  Bytes memory{std::uint64_t{256} << 20};          // budget of the whole process
-  std::filesystem::path store;                     // parts are kept here for the next start
-  std::vector<std::filesystem::path> local_parts;  // further directories to read parts from
-  Endpoint listen{"", 0};                          // data port; host "" loopback, "*" every address
-  std::string advertise;                           // host that others reach it at; empty: what the controller sees
-  std::size_t threads = 0;                         // 0: usable cores
+  Bytes memory{std::uint64_t{256} << 20};  // budget of the whole process
+  std::unique_ptr<PartStore> store;        // parts are kept here for the next start; never null
+  Endpoint listen{"", 0};                  // data port; host "" loopback, "*" every address
+  std::string advertise;                   // host that others reach it at; empty: what the controller sees
+  std::size_t threads = 0;                 // 0: usable cores
 };
 
 // Longest time between two tries to reach the controller; tries are spread at random so that a fleet does not come back
@@ -46,7 +44,7 @@ class Node {
   std::unique_ptr<Impl> impl_;
 };
 
-// The id kept in `store` (file node-id), made at the first start: "node-" and 8 hexadecimal digits.
-Result<NodeId> persistent_node_id(const std::filesystem::path& store);
+// The id kept in the store's directory (file node-id), made at the first start: "node-" and 8 hexadecimal digits.
+Result<NodeId> persistent_node_id(const PartStore& store);
 
 }  // namespace myriad

@@ -18,7 +18,18 @@ Result<PartStore> PartStore::open(std::filesystem::path directory, std::vector<s
   if (ec)
     return fail(Code::io, "opening the part store {}: {}; give --store a directory that can be written",
                 directory.string(), ec.message());
+  auto lock = FileLock::take(directory / kStoreLockName);
+  if (!lock && lock.error().code == Code::busy)
+    return fail(
+        Code::busy,
+        "opening the part store {}: it is in use, {}, and two processes must not write into one; give each node "
+        "a --store of its own, or end that process first",
+        directory.string(), lock.error().message);
+  if (!lock)
+    return std::unexpected(
+        std::move(lock).error().within(fmt::format("opening the part store {}", directory.string())));
   PartStore store;
+  store.lock_ = std::move(*lock);
   store.directory_ = std::move(directory);
   store.local_ = std::move(local);
   return store;

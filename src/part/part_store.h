@@ -2,6 +2,7 @@
 //
 // DIR/parts/<hex>.part       complete, verified when it was written and again whenever it is loaded
 // DIR/parts/<hex>.partial    a fetch that was interrupted; goes on where it stopped
+// DIR/lock                   held by the process that writes here (part/file_lock.h)
 #pragma once
 
 #include <filesystem>
@@ -11,15 +12,21 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "part/file_lock.h"
 #include "part/part_file.h"
 
 namespace myriad {
 
+inline constexpr const char* kStoreLockName = "lock";
+
 class PartStore {
  public:
-  // `local`: further directories (cut directories or other stores) to read from, never written.
+  // Makes the directory if need be; it is this object's alone until that is destroyed. `local`: further directories
+  // (cut directories or other stores) to read from, never written. Errors: io; busy, at once, when another process
+  // writes there.
   static Result<PartStore> open(std::filesystem::path directory, std::vector<std::filesystem::path> local);
 
+  [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
   [[nodiscard]] std::optional<std::filesystem::path> find(const PartId& id) const;
   // What this store holds itself, by name; at most `limit`.
   [[nodiscard]] std::vector<PartId> held(std::size_t limit) const;
@@ -51,6 +58,7 @@ class PartStore {
  private:
   std::filesystem::path directory_;
   std::vector<std::filesystem::path> local_;
+  std::optional<FileLock> lock_;
 };
 
 }  // namespace myriad

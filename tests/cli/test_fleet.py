@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A fleet of real processes: up, the API, status, kill, down; what is refused; nothing is left behind."""
+import fcntl
 import json
 import os
 import signal
@@ -139,6 +140,86 @@ def children_of(parent):
             except FileNotFoundError:
                 pass
     return found
+
+
+class Locks(Case):
+    """What one process writes to, a second is kept from; a process that was killed keeps nobody out."""
+
+    def setUp(self):
+        self.token = self.directory / "token"
+        if not self.token.exists():
+            self.token.write_text("0123456789abcdef0123456789abcdef\n")
+            self.token.chmod(0o600)
+
+    def node(self, store, *options, program=MYRIAD):
+        """The arguments of a node whose controller is not there: it waits for it."""
+        return [*([program, "node"] if program == MYRIAD else [program]), "--join", "127.0.0.1:9", "--token-file", str(self.token), "--store", str(store),
+                *map(str, options)]
+
+    def running(self, arguments):
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=self.environment)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertIn(b"listens on port", process.stdout.readline())
+        return process
+
+    def refused(self, arguments):
+        began = time.monotonic()
+        done = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment, timeout=30)
+        self.assertLess(time.monotonic() - began, 10)
+        return done.returncode, done.stderr.decode()
+
+    def test_two_nodes_on_one_store(self):
+        store = self.directory / "store"
+        first = self.running(self.node(store))
+        name = (store / "node-id").read_text()
+        alone = os.path.join(os.path.dirname(MYRIAD), "myriad-node")
+        for program, expected in ((MYRIAD, 4), (alone, 1)):
+            for options in ([], ["--name", "another"]):
+                code, err = self.refused(self.node(store, *options, program=program))
+                self.assertEqual(code, expected, err)
+                for words in ("opening the part store", str(store), f"process {first.pid}", "--store"):
+                    self.assertIn(words, err)
+        self.assert_fails(4, ["cutting to", str(store), f"process {first.pid}", "--out"], "cut", TINY, "--out", store)
+        self.running(self.node(self.directory / "reader", "--parts", store))
+        first.kill()  # nothing is tidied up
+        first.wait()
+        self.assertTrue((store / "lock").exists())
+        second = self.running(self.node(store, program=alone))
+        self.assertEqual((store / "node-id").read_text(), name)
+        second.terminate()
+        self.assertEqual(second.wait(30), 0)
+        self.assertFalse((store / "lock").exists())
+
+    def test_two_cuts_into_one_directory(self):
+        out = self.directory / "cut"
+        out.mkdir()
+        with open(out / "lock", "w") as lock:
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.assert_fails(4, ["cutting to", str(out), f"process {os.getpid()}", "--out"], "cut", TINY, "--out", out)
+            self.assertEqual(os.listdir(out), ["lock"])
+        self.run_ok("cut", TINY, "--out", out)
+        self.assertEqual({"lock", "manifest.json"} & set(os.listdir(out)), {"manifest.json"})
+
+    def test_the_same_cut_wanted_twice_at_once(self):
+        command = [MYRIAD, "logits", str(TINY), "--ids", "1,2", "--digest", "--nodes", "1", "--node-memory", "64MiB"]
+        both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment) for _ in range(2)]
+        said = [process.communicate(timeout=120) for process in both]
+        self.assertEqual([process.returncode for process in both], [0, 0], said)
+        self.assertEqual(said[0][0], said[1][0])
+        self.assertEqual(sum(b"cutting" in err for _, err in said), 1, said)
+
+    def test_a_fleet_that_is_being_started(self):
+        run = self.directory / "run"
+        run.mkdir(mode=0o700)
+        with open(run / ".default.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for arguments in (["up", TINY, "--nodes", 1, "--http", "127.0.0.1:0"], ["down"]):
+                self.assert_fails(4, ["'default'", "being started or ended", "--fleet"], "fleet", *arguments)
+            self.assertEqual(os.listdir(run), [".default.lock"])
 
 
 class Caches(Case):
