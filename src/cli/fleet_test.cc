@@ -68,7 +68,7 @@ class FleetTest : public testing::Test {
     ASSERT_TRUE(store) << store.error().to_string();
     options.store = std::make_unique<PartStore>(std::move(*store));
     options.threads = 1;
-    auto node = Node::start(std::move(options), [] {});
+    auto node = Node::start(std::move(options), [](const Status&) {});
     ASSERT_TRUE(node) << node.error().to_string();
     nodes_[name] = std::move(*node);
   }

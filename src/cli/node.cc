@@ -3,6 +3,9 @@
 
 #include <unistd.h>
 
+#include <mutex>
+#include <utility>
+
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
@@ -14,7 +17,8 @@
 namespace myriad::cli {
 namespace {
 
-Status serve(const NodeCommandOptions& options, StopSignal& stop) {
+// `ready_fd` becomes -1 when it has been told.
+Status serve(const NodeCommandOptions& options, StopSignal& stop, int& ready_fd) {
   NodeOptions node;
   MYRIAD_TRY(node.controller, parse_endpoint(options.join, kControllerPort));
   MYRIAD_TRY(node.token, read_token_file(options.token_file));
@@ -31,18 +35,29 @@ Status serve(const NodeCommandOptions& options, StopSignal& stop) {
   node.threads = options.threads;
   const std::string id = node.id.value;
   log_configure(log_level_from_environment(LogLevel::warning), "node=" + id);
-  MYRIAD_TRY(const std::unique_ptr<Node> running, Node::start(std::move(node), [] { StopSignal::request(); }));
-  report_ready(options.ready_fd, fmt::format("{{\"name\": \"{}\", \"port\": {}}}", id, running->port()),
+  std::mutex mutex;
+  Status ended;
+  MYRIAD_TRY(const std::unique_ptr<Node> running, Node::start(std::move(node), [&](Status why) {
+               {
+                 const std::lock_guard lock(mutex);
+                 ended = std::move(why);
+               }
+               StopSignal::request();
+             }));
+  report_ready(std::exchange(ready_fd, -1), fmt::format("{{\"name\": \"{}\", \"port\": {}}}", id, running->port()),
                fmt::format("node {} listens on port {} and joins {}", id, running->port(), options.join));
   stop.wait();
-  return {};
+  const std::lock_guard lock(mutex);
+  return ended;
 }
 
 }  // namespace
 
 int node_command(const NodeCommandOptions& options) {
   StopSignal stop;
-  return finish_service("node", options.ready_fd, serve(options, stop));
+  int ready_fd = options.ready_fd;
+  const Status status = serve(options, stop, ready_fd);
+  return finish_service("node", ready_fd, status);
 }
 
 }  // namespace myriad::cli

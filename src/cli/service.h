@@ -23,7 +23,7 @@ class StopSignal {
 
 // Tells whoever started this process by `--ready-fd`; without it (fd < 0) a line on standard output for people.
 void report_ready(int fd, const std::string& json, const std::string& sentence);
-// finish() for a service: an error is told to the starter too.
+// finish() for a service: an error is told to the starter too, unless he has been told that it is ready (then fd < 0).
 int finish_service(const std::string& command, int ready_fd, const Status& status);
 
 }  // namespace myriad::cli

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -59,12 +60,21 @@ Status run(const std::map<std::string, std::string>& given) {
   sigaddset(&signals, SIGTERM);
   sigprocmask(SIG_BLOCK, &signals, nullptr);  // before any thread exists, so that all inherit it
   log_configure(log_level_from_environment(LogLevel::warning), "node=" + options.id.value);
-  MYRIAD_TRY(const auto node, Node::start(std::move(options), [] { ::kill(::getpid(), SIGTERM); }));
+  std::mutex mutex;
+  Status ended;
+  MYRIAD_TRY(const auto node, Node::start(std::move(options), [&](Status why) {
+               {
+                 const std::lock_guard lock(mutex);
+                 ended = std::move(why);
+               }
+               ::kill(::getpid(), SIGTERM);
+             }));
   std::printf("node listens on port %u\n", node->port());
   std::fflush(stdout);
   int signal = 0;
   sigwait(&signals, &signal);
-  return {};
+  const std::lock_guard lock(mutex);
+  return ended;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "engine/stage_runner.h"
@@ -49,7 +50,7 @@ struct Work {
 
 struct Node::Impl {
   NodeOptions options;
-  std::function<void()> on_stop;
+  std::function<void(Status)> on_stop;
   const Kernels* kernels = nullptr;
   std::unique_ptr<ThreadPool> pool;
   Hello self;
@@ -65,6 +66,9 @@ struct Node::Impl {
   Reactor::TimerPtr heartbeat_timer, reconnect_timer;
   Nanos heartbeat_every{std::chrono::milliseconds(500)};
   Nanos backoff{std::chrono::milliseconds(100)};
+  int rejections = 0;            // of handshakes since the last one that succeeded
+  bool registered_once = false;  // so the token is the right one
+  bool ended = false;            // on_stop was called
   std::mt19937_64 jitter{std::random_device{}()};
   std::mutex server_mutex;
   PartServer server;
@@ -111,18 +115,42 @@ struct Node::Impl {
     };
     connect(control, options.controller, options.token, self, std::move(handlers), kControlTimeout,
             [this](Result<ConnectionPtr> made) {
-              if (!made) {
-                log(LogLevel::warning, "event=join_failed controller={} reason={}", options.controller.to_string(),
-                    log_value(made.error().to_string()));
-                return join_later();
-              }
+              if (!made) return join_failed(std::move(made).error());
+              rejections = 0;
               controller = *made;
               register_self();
             });
   }
 
+  // An unreachable controller may come back; one that refuses the token or the version will do so again.
+  void join_failed(Error why) {
+    const bool rejected = why.code == Code::unauthenticated || why.code == Code::version;
+    if (!rejected) {
+      log(LogLevel::warning, "event=join_failed controller={} reason={}", options.controller.to_string(),
+          log_value(why.to_string()));
+      return join_later();
+    }
+    ++rejections;
+    log(LogLevel::error, "event=join_rejected controller={} times={} gives_up={} reason={}",
+        options.controller.to_string(), rejections, registered_once ? "never" : std::to_string(kRejectionLimit),
+        log_value(why.to_string()));
+    if (registered_once || rejections < kRejectionLimit) return join_later();
+    end(fail(why.code, "joining the fleet: the controller rejected this node {} times: {}; {}", rejections,
+             why.to_string(),
+             why.code == Code::version
+                 ? "start the node again with the controller's version of Myriad"
+                 : "start the node again with a copy of the --token-file that the controller was started with"));
+  }
+
+  // This process has no reason to go on. Nothing new is tried; the owner of the node ends it.
+  void end(Status why) {
+    if (std::exchange(ended, true)) return;
+    reconnect_timer.reset();
+    on_stop(std::move(why));
+  }
+
   void join_later() {
-    if (stopping) return;
+    if (stopping || ended) return;
     const auto spread = std::uniform_int_distribution<std::int64_t>(backoff.count() / 2, backoff.count())(jitter);
     backoff = std::min(backoff * 2, kReconnectLimit);
     reconnect_timer = control.after(Nanos(spread), [this] { join(); });
@@ -143,13 +171,22 @@ struct Node::Impl {
     controller->call(std::move(r), kControlTimeout, [this](Result<Message> answer) {
       const auto* registered = answer ? std::get_if<Registered>(&*answer) : nullptr;
       if (registered == nullptr) {
-        std::string reason = !answer ? answer.error().to_string() : "";
-        if (answer)
-          if (const auto* failure = std::get_if<Failure>(&*answer)) reason = failure->error.to_string();
-        log(LogLevel::error, "event=register_refused reason={}", log_value(reason));
+        const Error why =
+            !answer ? answer.error()  // what a Failure says, too
+                    : Error{Code::internal, fmt::format("it answered with {}", message_name(*answer)), {}, {}};
+        log(LogLevel::error, "event=register_refused reason={}", log_value(why.to_string()));
+        // What the controller itself has said, over an authenticated connection, of something that stays as it is.
+        if (why.code == Code::invalid_argument || why.code == Code::stale)
+          end(fail(
+              why.code, "registering node {} with the controller at {}: {}{}", options.id.value,
+              options.controller.to_string(), why.message,
+              why.code == Code::stale
+                  ? "; give every node a --store (and --name) of its own, and see that this machine's clock is right"
+                  : ""));
         if (controller) controller->close();
         return;
       }
+      registered_once = true;
       backoff = std::chrono::milliseconds(100);
       heartbeat_every = std::chrono::milliseconds(std::clamp<std::uint32_t>(registered->heartbeat_ms, 50, 10000));
       {
@@ -195,7 +232,7 @@ struct Node::Impl {
     } else if (std::holds_alternative<Shutdown>(message)) {
       log(LogLevel::info, "event=shutdown_asked");
       if (responder) responder.answer(Done{});
-      on_stop();
+      end({});
     } else if (responder) {
       responder.fail({Code::invalid_argument,
                       fmt::format("a node does not answer {} on this connection", message_name(message)),
@@ -479,7 +516,7 @@ struct Node::Impl {
   }
 };
 
-Result<std::unique_ptr<Node>> Node::start(NodeOptions options, std::function<void()> on_stop) {
+Result<std::unique_ptr<Node>> Node::start(NodeOptions options, std::function<void(Status)> on_stop) {
   const std::size_t threads = options.threads != 0 ? options.threads : usable_cores();
   MYRIAD_TRY_STATUS(place_process(threads));  // the threads of Impl are started where this one is
   auto impl = std::make_unique<Impl>();

@@ -7,6 +7,7 @@ import random
 import shutil
 import socket
 import struct
+import threading
 import time
 
 from system import MIB, TINY, Case, Stream, address_of, alive, complete, completion, main, memory, request, say, wait_for
@@ -240,11 +241,69 @@ class Strangers(Case):
         node = self.process("stranger", "node", "--join", self.up.controller, "--token-file", token, "--store",
                             self.directory / "stranger-store", "--name", "stranger", "--memory", "64MiB")
         wait_for("the node to say that its token is wrong", lambda: "tokens differ" in node.output(), 5)
-        say(f"  said after {time.monotonic() - began:.2f} s: {node.output().strip().splitlines()[-1]}")
         self.assertIsNone(self.up.node("stranger"))
+        self.assertEqual(node.popen.wait(20), 4)
+        last = node.output().strip().splitlines()[-1]
+        say(f"  ended after {time.monotonic() - began:.2f} s: {last}")
+        for words in ("myriad node: joining the fleet", self.up.controller, "tokens differ", "5 times", "--token-file"):
+            self.assertIn(words, last)
+        self.assertEqual(node.output().count("event=join_rejected"), 5)
         done = self.start("gateway", "--join", self.up.controller, "--token-file", token, "--http", "127.0.0.1:0")
         self.assertEqual(done.returncode, 4, done.err)
         self.assertIn("tokens differ", done.err)
+
+    def stranger_at(self, answer):
+        """A listener that says `answer` to whoever connects, to the first of them nothing at all; its address and a count of visits."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        visits = []
+
+        def serve():
+            while True:
+                try:
+                    sock, _ = listener.accept()
+                except OSError:
+                    return
+                with sock:
+                    visits.append(sock.recv(HELLO))
+                    if len(visits) > 1:
+                        sock.sendall(answer)
+                        sock.recv(1)  # until the node has read it and leaves
+        threading.Thread(target=serve, daemon=True).start()
+        return f"127.0.0.1:{listener.getsockname()[1]}", visits
+
+    def join(self, address, name, token=None):
+        return self.process(name, "node", "--join", address, "--token-file", token or self.up.token_file, "--store", self.directory / f"{name}-store",
+                            "--name", name, "--memory", "64MiB", "--threads", 1)
+
+    def test_a_node_of_another_version(self):
+        address, visits = self.stranger_at(MAGIC + struct.pack("<HHHH", VERSION_REFUSED, 7, 9, 0) + bytes(32))
+        node = self.join(address, "old")
+        self.assertEqual(node.popen.wait(20), 4)
+        last = node.output().strip().splitlines()[-1]
+        for words in ("myriad node: joining the fleet", address, "the peer 7..9", "5 times", "version of Myriad"):
+            self.assertIn(words, last)
+        self.assertEqual(len(visits), 1 + 5)  # whoever answers nothing has refused nothing
+
+    def test_what_is_no_refusal_is_tried_again(self):
+        address, visits = self.stranger_at(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        node = self.join(address, "patient")
+        wait_for("more tries than rejections are borne", lambda: len(visits) > 7, 40)
+        self.assertIsNone(node.popen.poll())
+        self.assertIn("does not speak this protocol", node.output())
+
+    def test_two_nodes_of_one_name(self):
+        """The later one stays; the earlier one learns why it is not wanted."""
+        first = self.join(self.up.controller, "twin")
+        wait_for("it to join", lambda: self.up.node("twin"))
+        second = self.process("twin-2", "node", "--join", self.up.controller, "--token-file", self.up.token_file, "--store",
+                              self.directory / "twin-2-store", "--name", "twin", "--memory", "64MiB", "--threads", 1)
+        self.assertEqual(first.popen.wait(20), 4)
+        last = first.output().strip().splitlines()[-1]
+        for words in ("myriad node: registering node twin", self.up.controller, "incarnation", "--store", "--name"):
+            self.assertIn(words, last)
+        self.assertIsNone(second.popen.poll())
+        self.assertEqual(self.up.node("twin")["state"], "spare")
 
 
 class Files(Case):

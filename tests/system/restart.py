@@ -89,6 +89,22 @@ class Restart(Case):
             for name, identity in old.items():
                 self.assertEqual(new.get(name), identity, f"{name} was fetched again")
 
+    def test_a_node_that_was_a_member_outlives_refusals(self):
+        """Who says that tokens differ has not shown that he holds one: nobody can end running nodes by that."""
+        self.controller.stop(signal.SIGKILL)
+        right = self.token.read_text()
+        self.token.write_text("another secret than that of the nodes\n")
+        impostor = self.start_controller(1)
+        def refused_often():
+            return all(node.output().count("event=join_rejected") > 5 for node in self.nodes)
+        wait_for("more rejections than a newcomer bears", refused_often, 60)
+        impostor.stop(signal.SIGKILL)
+        self.token.write_text(right)
+        self.start_controller(2)
+        wait_for("the nodes to be placed again", lambda: all(re.search(r"join_rejected[\s\S]*event=ready", n.output()) for n in self.nodes), 20)
+        self.wait_ready()
+        self.assertEqual(complete(self.url, max_tokens=30), self.text)
+
     def test_a_node_comes_back_with_its_parts(self):
         before = self.parts_in_store(1)
         self.assertGreater(len(before), 0)
