@@ -79,14 +79,16 @@ void print_rate(const BenchModelOptions& o, const Session& session, std::string_
   }
 }
 
-Result<std::unique_ptr<Session>> open_session(const BenchModelOptions& o, std::uint32_t context, std::uint32_t rows) {
+Result<std::unique_ptr<Session>> open_session(std::string_view command, const BenchModelOptions& o,
+                                              std::uint32_t context, std::uint32_t rows) {
   MYRIAD_TRY(ModelSource model, ModelSource::open(o.engine.model));
-  return Session::open(o.engine, std::move(model), {.sequences = o.sequences, .context = context, .step_rows = rows});
+  return Session::open(command, o.engine, std::move(model),
+                       {.sequences = o.sequences, .context = context, .step_rows = rows});
 }
 
-Status bench_decode(const BenchModelOptions& o) {
+Status bench_decode(std::string_view command, const BenchModelOptions& o) {
   const std::uint32_t steps = kWarmUpSteps + o.tokens;
-  MYRIAD_TRY(const auto session, open_session(o, o.prompt + steps, std::max(o.prompt, o.sequences)));
+  MYRIAD_TRY(const auto session, open_session(command, o, o.prompt + steps, std::max(o.prompt, o.sequences)));
   Bench bench(*session);
   for (std::uint32_t at = 0; at < o.prompt;) {
     const std::uint32_t rows =
@@ -105,7 +107,7 @@ Status bench_decode(const BenchModelOptions& o) {
 }
 
 Status bench_prefill(const BenchModelOptions& o) {
-  MYRIAD_TRY(const auto session, open_session(o, o.prompt, o.prompt));
+  MYRIAD_TRY(const auto session, open_session("bench prefill", o, o.prompt, o.prompt));
   Bench bench(*session);
   MYRIAD_TRY_STATUS(bench.step(1, 0, std::min(o.prompt, kWarmUpRows)));
   bench.restart(1);
@@ -119,7 +121,7 @@ Status bench_prefill(const BenchModelOptions& o) {
 }  // namespace
 
 int bench_decode_command(const BenchModelOptions& options) {
-  const Status status = bench_decode(options);
+  const Status status = bench_decode("bench decode", options);
   return status ? kDone : report("bench decode", status.error());
 }
 
@@ -135,7 +137,8 @@ int bench_batch_command(const BenchModelOptions& options) {
   for (std::uint32_t n = 1;; n = std::min(2 * n, most)) {
     o.sequences = n;
     if (!o.json) print_out("{:>3} sequences, ", n);
-    if (const Status status = bench_decode(o); !status) return report("bench batch", status.error());
+    if (const Status status = bench_decode(n == 1 ? "bench batch" : "", o); !status)
+      return report("bench batch", status.error());
     if (n == most) return kDone;
   }
 }

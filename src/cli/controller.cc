@@ -27,8 +27,9 @@ Status serve(const ControllerCommandOptions& options, StopSignal& stop) {
     return fail(Code::not_found,
                 "{} is not a cut model: it has no {}. Cut one first: myriad cut MODEL --out DIR --node-memory 256MiB",
                 options.cut_directory.string(), kManifestName);
+  MYRIAD_TRY(const ModelSource model, ModelSource::open(options.cut_directory));
+  warn_of_context("controller", options.budget.context, model.config());
   if (options.cache_memory) {
-    MYRIAD_TRY(const ModelSource model, ModelSource::open(options.cut_directory));
     MYRIAD_TRY(controller.fleet.budget, with_cache_memory(model.graph(), *model.manifest(), *options.cache_memory,
                                                           options.profile, options.budget));
   }

@@ -71,6 +71,7 @@ Status dry_run(const ModelSource& model, const CutCommandOptions& options) {
   const Plan plan = plan_of(model, options);
   std::optional<FleetSize> size;
   if (options.node_memory) {
+    warn_of_context("cut", options.context, model.config());
     const Budget budget{.sequences = options.sequences, .context = options.context};
     MYRIAD_TRY(size, fleet_size(model.graph(), plan.manifest, *options.node_memory, options.profile, budget));
   }

@@ -54,11 +54,7 @@ Status up(FleetUpOptions options) {
     }
     MYRIAD_TRY_STATUS(check_fit(model.graph(), model.manifest(), wanted.options, options.engine.nodes,
                                 options.engine.node_memory, options.engine.profile, options.budget));
-    // The context that the model was trained for is a limit of sense, not of the program.
-    if (options.budget.context > model.config().max_positions && model.config().max_positions != 0)
-      complain("fleet up", fmt::format("warning: a context of {} goes beyond the {} positions that this model was "
-                                       "trained for",
-                                       options.budget.context, model.config().max_positions));
+    warn_of_context("fleet up", options.budget.context, model.config());
     const auto tokenizer = model.tokenizer();
     if (!options.http.empty() && !tokenizer) return std::unexpected(tokenizer.error());
   }

@@ -127,6 +127,7 @@ Status logits(const LogitsOptions& options) {
       MYRIAD_TRY_STATUS(check_ids(list, model.config().vocab, options.batch_with.string()));
   }
   RowWriter rows(options, ids);
+  if (options.interpreter) warn_of_context("logits", ids.size(), model.config());
   if (options.interpreter) return interpret(model, options.engine, ids, rows);
 
   const std::uint32_t chunk = rows_of_logits(model.config(), options.chunk != 0 ? options.chunk : kDefaultChunk);
@@ -136,7 +137,7 @@ Status logits(const LogitsOptions& options) {
   for (const auto& list : other_ids) budget.context = std::max(budget.context, static_cast<std::uint32_t>(list.size()));
   // Room for the others' rows beside the chunk.
   budget.step_rows = std::min<std::uint32_t>(kMaxRowsPerStep, other_ids.empty() ? chunk : 2 * chunk + 16);
-  MYRIAD_TRY(const std::unique_ptr<Session> session, Session::open(options.engine, std::move(model), budget));
+  MYRIAD_TRY(const std::unique_ptr<Session> session, Session::open("logits", options.engine, std::move(model), budget));
   std::vector<SequenceRun> others;
   for (std::size_t i = 0; i < other_ids.size(); ++i) others.push_back({{2 + i}, other_ids[i]});
   MYRIAD_TRY_STATUS(run_logits(*session->pipeline(), {{1}, ids}, others, chunk,

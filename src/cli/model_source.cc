@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "cli/exit_code.h"
 #include "convert/output.h"
 #include "kernels/thread_pool.h"
 #include "model/gguf_tokenizer.h"
 #include "model/gguf_weights.h"
 #include "model/hf_weights.h"
 #include "model/model_text.h"
+#include "model/own_context.h"
 #include "part/file_io.h"
 
 namespace myriad::cli {
@@ -28,6 +30,11 @@ Result<T> blame_file(Result<T> result) {
 }
 
 }  // namespace
+
+void warn_of_context(std::string_view command, std::uint64_t positions, const ModelConfig& model) {
+  if (const std::string said = beyond_own_context(positions, model.max_positions); !said.empty())
+    complain(command, "warning: " + said);
+}
 
 bool is_cut_directory(const std::filesystem::path& directory) {
   return there_is(directory / kManifestName);

@@ -14,6 +14,10 @@
 namespace myriad::cli {
 
 // Whether the directory is one that `myriad cut` made.
+// On standard error, if positions of one sequence are asked for that this model was not trained for. Every command that
+// gives a sequence room says so by this (a session by itself: cli/session.h).
+void warn_of_context(std::string_view command, std::uint64_t positions, const ModelConfig& model);
+
 bool is_cut_directory(const std::filesystem::path& directory);
 
 class ModelSource {

@@ -27,13 +27,10 @@ Status perplexity(const PerplexityOptions& options) {
   const std::vector<std::int32_t> ids = options.llama_cpp ? tokenizer.encode_prompt(text) : tokenizer.encode(text);
   MYRIAD_TRY_STATUS(check_ids(ids, model.config().vocab, options.file.string()));
   MYRIAD_TRY(const Windows windows, windows_of(ids.size(), options));
-  if (windows.size > model.config().max_positions && model.config().max_positions != 0)
-    complain("perplexity", fmt::format("warning: a window of {} goes beyond the {} positions that this model was "
-                                       "trained for; its loss will say little",
-                                       windows.size, model.config().max_positions));
   const std::uint32_t rows = rows_of_logits(model.config(), std::min(kRows, options.window));
   const Budget budget{.sequences = 1, .context = options.window, .step_rows = rows};
-  MYRIAD_TRY(const std::unique_ptr<Session> session, Session::open(options.engine, std::move(model), budget));
+  MYRIAD_TRY(const std::unique_ptr<Session> session,
+             Session::open("perplexity", options.engine, std::move(model), budget));
 
   double loss = 0;
   std::size_t fed = 0;

@@ -29,8 +29,8 @@ Result<Comparison> compare_on_text(const QuantizeOptions& options, std::span<con
   MYRIAD_TRY(const Windows windows, eval_windows(options, ids.size()));
   const std::uint32_t rows = rows_of_logits(original.config(), std::min(kRows, options.window));
   const Budget budget{.sequences = 1, .context = options.window, .step_rows = rows};
-  MYRIAD_TRY(const auto first, Session::open(options.engine, std::move(original), budget));
-  MYRIAD_TRY(const auto second, Session::open(options.engine, std::move(quantized), budget));
+  MYRIAD_TRY(const auto first, Session::open("", options.engine, std::move(original), budget));
+  MYRIAD_TRY(const auto second, Session::open("", options.engine, std::move(quantized), budget));
 
   Comparison c{.window = windows.size, .windows = windows.count, .tokens = windows.count * windows.size};
   std::vector<float> logits(windows.size * vocabulary);

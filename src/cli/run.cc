@@ -62,16 +62,11 @@ Status run(const RunOptions& options) {
     for (const auto id : model.config().eos_tokens) request.stop_tokens.push_back(static_cast<std::int32_t>(id));
     for (const auto id : tokenizer.end_ids()) request.stop_tokens.push_back(id);
   }
-  if (request.prompt.size() + options.tokens > model.config().max_positions && model.config().max_positions != 0)
-    complain("run", fmt::format("warning: {} tokens of prompt and {} new ones go beyond the {} positions that this "
-                                "model was trained for",
-                                request.prompt.size(), options.tokens, model.config().max_positions));
-
   Budget budget;
   budget.sequences = 1;
   budget.drafts = options.drafts;
   budget.context = static_cast<std::uint32_t>(request.prompt.size()) + options.tokens;
-  MYRIAD_TRY(const std::unique_ptr<Session> session, Session::open(options.engine, std::move(model), budget));
+  MYRIAD_TRY(const std::unique_ptr<Session> session, Session::open("run", options.engine, std::move(model), budget));
   Generator generator(session->pipeline());
 
   put(prompt);

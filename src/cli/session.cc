@@ -117,13 +117,15 @@ class FleetSession final : public Session {
 
 }  // namespace
 
-Result<std::unique_ptr<Session>> Session::open(const EngineOptions& options, ModelSource model, Budget budget) {
+Result<std::unique_ptr<Session>> Session::open(std::string_view command, const EngineOptions& options,
+                                               ModelSource model, Budget budget) {
   if (options.context != 0 && options.context < budget.context)
     return fail(Code::invalid_argument, "--context {}: {} positions are needed; raise --context to {}, or leave it out",
                 options.context, budget.context, budget.context);
   if (options.context != 0) budget.context = options.context;
   budget.cache = options.cache;
   MYRIAD_TRY_STATUS(check_budget(budget));
+  if (!command.empty()) warn_of_context(command, budget.context, model.config());
   if (options.cut_seed != 0 && model.manifest() != nullptr)
     return fail(Code::invalid_argument, "{} is cut already; --cut-seed is for what is cut here: GGUF files and Hugging Face directories",
                 model.directory().string());

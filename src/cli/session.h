@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "cli/commands.h"
 #include "cli/model_source.h"
@@ -13,8 +14,9 @@ namespace myriad::cli {
 class Session {
  public:
   // `budget` is what the command needs; EngineOptions::context, if given, overrides its context. Blocks until
-  // everything is loaded.
-  static Result<std::unique_ptr<Session>> open(const EngineOptions& options, ModelSource model, Budget budget);
+  // everything is loaded. A context beyond the model's own is warned of in the command's name; "": that has been done.
+  static Result<std::unique_ptr<Session>> open(std::string_view command, const EngineOptions& options,
+                                               ModelSource model, Budget budget);
   virtual ~Session() = default;
 
   [[nodiscard]] virtual const ModelSource& model() const = 0;

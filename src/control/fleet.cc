@@ -53,7 +53,9 @@ Result<Fleet> Fleet::create(const Graph& graph, Manifest manifest, FleetOptions 
   if (options.heartbeat <= Nanos::zero() || options.lease < 2 * options.heartbeat)
     return fail(Code::invalid_argument, "the lease must be at least two heartbeats long");
   MYRIAD_TRY(CostSheet costs, CostSheet::build(graph, manifest, options.profile, options.budget));
-  return Fleet(std::move(manifest), std::move(costs), std::move(options), now);
+  Fleet fleet(std::move(manifest), std::move(costs), std::move(options), now);
+  fleet.own_context_ = graph.config().max_positions;
+  return fleet;
 }
 
 Fleet::Fleet(Manifest manifest, CostSheet costs, FleetOptions options, Nanos now)

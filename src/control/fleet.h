@@ -197,6 +197,7 @@ class Fleet {
   void membership_changed();
 
   Manifest manifest_;
+  std::uint64_t own_context_ = 0;  // of the model, in positions
   CostSheet costs_;
   FleetOptions options_;
   std::unordered_map<PartId, std::uint32_t> part_index_;

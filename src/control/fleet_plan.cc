@@ -348,6 +348,7 @@ PlanUpdate Fleet::plan_update() const {
                     .fetch_ticket = options_.fetch_ticket};
   update.model_name = manifest_.model_name.substr(0, kMaxNameBytes);
   update.vocabulary = manifest_.parts.empty() ? 0 : manifest_.parts.back().spec.end;  // the head is last
+  update.own_context = own_context_;
   for (const Member* member : missing_members()) update.lost.push_back(member->id);
   if (!plan_) return update;
   std::vector<std::uint32_t> listed(plan_->placement.nodes.size(), kNowhere);

@@ -42,6 +42,7 @@ struct ModelInfo {
   std::uint32_t sequences = 0;  // that run at once
   std::uint32_t queue = 0;      // requests that may wait
   std::int32_t vocabulary = 0;
+  std::uint64_t own_context = 0;  // positions that the model was trained for; 0: unknown
 };
 
 class GenerationBackend {

@@ -223,8 +223,12 @@ ModelInfo Generator::info() const {
   const auto info = impl_->pipeline->info();
   const std::lock_guard lock(impl_->mutex);
   if (info)
-    impl_->known = {info->model_name, info->budget.context, info->budget.sequences, impl_->options.queue,
-                    static_cast<std::int32_t>(info->vocabulary)};
+    impl_->known = {info->model_name,
+                    info->budget.context,
+                    info->budget.sequences,
+                    impl_->options.queue,
+                    static_cast<std::int32_t>(info->vocabulary),
+                    info->own_context};
   return impl_->known;
 }
 

@@ -69,7 +69,8 @@ Result<PipelineInfo> LocalPipeline::info() const {
                       1,
                       impl_->profile,
                       impl_->budget,
-                      {1}};
+                      {1},
+                      impl_->graph.config().max_positions};
 }
 std::uint64_t LocalPipeline::part_bytes() const {
   return impl_->parts.part_bytes();

@@ -14,7 +14,8 @@ struct PipelineInfo {
   std::uint32_t stages = 1;
   Profile profile = Profile::fast;
   Budget budget;
-  Epoch epoch;  // sequences do not survive a new one
+  Epoch epoch;                    // sequences do not survive a new one
+  std::uint64_t own_context = 0;  // positions that the model was trained for; 0: unknown
 };
 
 class Pipeline {

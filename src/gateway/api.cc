@@ -13,6 +13,7 @@
 #include <new>
 #include <utility>
 
+#include "base/log.h"
 #include "base/sha256.h"
 #include "gateway/completion_job.h"
 #include "gateway/prepare_request.h"
@@ -328,7 +329,7 @@ class HttpApiServer final : public HttpApi {
       return;
     }
     const RequestContext context{text_, info, chat_format_,   longest_token_,
-                                 chat,       id,   unix_seconds(), random_value<std::uint64_t>()};
+                                 chat,  id,   unix_seconds(), random_value<std::uint64_t>()};
     // A function must be copyable, a body need not be copied.
     auto shared_body = std::make_shared<HttpBody>(std::move(body));
     preparer_.add([this, context, headers, shared_body, exchange] {
@@ -352,12 +353,16 @@ class HttpApiServer final : public HttpApi {
     });
   }
 
-  void begin(PreparedRequest request, const HttpHeaders& headers, const std::shared_ptr<HttpExchange>& exchange) {
+  void begin(PreparedRequest request, HttpHeaders headers, const std::shared_ptr<HttpExchange>& exchange) {
+    if (!request.warning.empty()) {
+      log(LogLevel::info, "event=request_warning id={} text={}", request.head.id, log_value(request.warning));
+      headers.emplace_back(kWarningHeader, request.warning);
+    }
     const std::uint64_t number = next_job_++;
     auto job = std::make_shared<CompletionJob>(
         CompletionJob::Environment{text_.tokenizer, backend_,
                                    [mailbox = mailbox_](std::function<void()> work) { mailbox->post(std::move(work)); },
-                                   [this, number] { jobs_.erase(number); }, headers},
+                                   [this, number] { jobs_.erase(number); }, std::move(headers)},
         std::move(request), exchange);
     jobs_.emplace(number, job);
     job->start();

@@ -213,8 +213,8 @@ Result<PipelineInfo> FleetPipeline::info() const {
   const std::lock_guard lock(impl_->mutex);
   MYRIAD_TRY_STATUS(impl_->usable());
   const PlanUpdate& p = impl_->plan;
-  return PipelineInfo{p.model_name, p.vocabulary, static_cast<std::uint32_t>(p.stages.size()),
-                      p.profile,    p.budget,     p.epoch};
+  return PipelineInfo{p.model_name, p.vocabulary, static_cast<std::uint32_t>(p.stages.size()), p.profile, p.budget,
+                      p.epoch,      p.own_context};
 }
 
 void FleetPipeline::on_change(std::function<void()> changed) {

@@ -87,11 +87,13 @@ std::string chunk_of(const AnswerHead& head, Json choices) {
 }
 
 Json model_json(const ModelInfo& info, std::int64_t created) {
-  return Json{{"id", info.name},
-              {"object", "model"},
-              {"created", created},
-              {"owned_by", "myriad"},
-              {"context_window", info.context}};
+  Json json{{"id", info.name},
+            {"object", "model"},
+            {"created", created},
+            {"owned_by", "myriad"},
+            {"context_window", info.context}};
+  if (info.own_context != 0) json["trained_context_window"] = info.own_context;
+  return json;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/json_text.h"
+#include "model/own_context.h"
 #include "model/utf8_stream.h"
 
 namespace myriad {
@@ -30,14 +31,17 @@ ApiResult<PreparedRequest::Prompt> fit(std::vector<std::int32_t> ids, std::optio
   const std::uint64_t context = c.model.context, answer = max_tokens.value_or(1);
   if (ids.size() + answer > context) return std::unexpected(too_long("", ids.size(), answer, c));
   PreparedRequest::Prompt prompt;
-  prompt.max_tokens = max_tokens.value_or(static_cast<std::uint32_t>(context - ids.size()));
+  // Who names no number is not taken behind the positions that the model was trained for, unless his prompt is.
+  const std::uint64_t own = c.model.own_context;
+  const std::uint64_t sensible = own > ids.size() ? std::min(own, context) : context;
+  prompt.max_tokens = max_tokens.value_or(static_cast<std::uint32_t>(sensible - ids.size()));
   prompt.ids = std::move(ids);
   return prompt;
 }
 
 ApiResult<std::vector<std::int32_t>> checked_ids(std::vector<std::int32_t> ids, const RequestContext& c) {
-  const std::int32_t end =
-      c.model.vocabulary > 0 ? std::min(c.model.vocabulary, c.text.tokenizer.vocab_size()) : c.text.tokenizer.vocab_size();
+  const std::int32_t end = c.model.vocabulary > 0 ? std::min(c.model.vocabulary, c.text.tokenizer.vocab_size())
+                                                  : c.text.tokenizer.vocab_size();
   const auto wrong = std::find_if(ids.begin(), ids.end(), [end](std::int32_t id) { return id < 0 || id >= end; });
   if (wrong == ids.end()) return ids;
   return std::unexpected(bad_request(
@@ -209,6 +213,10 @@ ApiResult<PreparedRequest> prepare_request(std::string_view body, const RequestC
   out.head.model = c.model.name;
   out.head.logprobs = out.options.logprobs;
   out.head.include_usage = out.options.include_usage;
+  std::uint64_t longest = 0;
+  for (const auto& prompt : out.prompts)
+    longest = std::max<std::uint64_t>(longest, prompt.ids.size() + prompt.max_tokens);
+  out.warning = beyond_own_context(longest, c.model.own_context);
   if (!out.options.seed) out.options.seed = c.random_seed;
   if (c.chat_format)
     out.stop_tokens = chat_stop_ids(c.text.tokenizer, *c.chat_format);

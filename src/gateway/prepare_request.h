@@ -18,6 +18,8 @@
 
 namespace myriad {
 
+inline constexpr const char* kWarningHeader = "X-Myriad-Warning";
+
 struct PreparedRequest {
   AnswerHead head;
   GenerationOptions options;  // max_tokens and seed are set
@@ -30,6 +32,7 @@ struct PreparedRequest {
   std::vector<std::int32_t> stop_tokens;
   std::optional<ReplyParser::Options> chat;
   bool parallel_tool_calls = true;
+  std::string warning;  // a sentence for the client, sent as kWarningHeader; empty: none
   // Answers in the order of their index: prompt 0's n choices, then prompt 1's.
   [[nodiscard]] std::size_t choices() const { return prompts.size() * options.n; }
 };

@@ -18,8 +18,10 @@ ModelText text_with(std::string_view jinja) {
   return text;
 }
 
-ApiResult<PreparedRequest> prepare(const ModelText& text, std::string_view body) {
+ApiResult<PreparedRequest> prepare(const ModelText& text, std::string_view body, std::uint64_t own_context = 0,
+                                   bool chat = true) {
   ModelInfo model;
+  model.own_context = own_context;
   model.name = "m";
   model.context = 1000;
   model.vocabulary = text.tokenizer.vocab_size();
@@ -27,7 +29,7 @@ ApiResult<PreparedRequest> prepare(const ModelText& text, std::string_view body)
                                 .model = model,
                                 .chat_format = text.chat_template ? std::optional(ChatFormat::templated) : std::nullopt,
                                 .longest_token = longest_token_of(text.tokenizer),
-                                .chat = true,
+                                .chat = chat,
                                 .id = "id"});
 }
 
@@ -65,6 +67,42 @@ TEST(TemplatedChat, WhatTheTemplateRefusesIsTheClientsFault) {
   EXPECT_EQ(prepared.error().status, 400);
   EXPECT_EQ(prepared.error().param, "messages");
   EXPECT_NE(prepared.error().message.find("roles must alternate"), std::string::npos) << prepared.error().message;
+}
+
+// The context that a fleet keeps room for may be longer than the model's own.
+TEST(OwnContext, RequestsThatGoBeyondItAreWarned) {
+  const ModelText text = text_with(kTemplate);
+  const auto ask = [&](std::size_t prompt, std::string_view more, std::uint64_t own) {
+    std::string ids;
+    for (std::size_t i = 0; i < prompt; ++i) ids += i == 0 ? "5" : ",5";
+    auto prepared = prepare(text, fmt::format(R"({{"prompt": [{}]{}}})", ids, more), own, false);
+    EXPECT_TRUE(prepared) << prepared.error().message;
+    return std::pair(prepared->prompts.at(0).max_tokens, prepared->warning);
+  };
+  using Said = std::pair<std::uint32_t, std::string>;
+  EXPECT_EQ(ask(40, R"(, "max_tokens": 60)", 100), (Said{60, ""}));
+  const auto [beyond, warning] = ask(40, R"(, "max_tokens": 61)", 100);
+  EXPECT_EQ(beyond, 61u) << "it is done all the same";
+  EXPECT_NE(warning.find("101 positions"), std::string::npos) << warning;
+  EXPECT_NE(warning.find("beyond the 100"), std::string::npos) << warning;
+  EXPECT_EQ(ask(100, R"(, "max_tokens": 1)", 100).second, warning) << "one position too many, here too";
+  EXPECT_NE(ask(101, "", 100).second, "") << "the prompt alone is too long";
+  EXPECT_EQ(ask(40, R"(, "max_tokens": 900)", 0), (Said{900, ""})) << "unknown";
+  EXPECT_EQ(ask(40, R"(, "max_tokens": 900)", 5000), (Said{900, ""}));
+}
+
+// A chat without a number of tokens goes on to the end of the model's own context, or to that of the fleet.
+TEST(OwnContext, AnAnswerOfNoGivenLengthStaysWithinIt) {
+  const ModelText text = text_with(kTemplate);
+  constexpr std::string_view kChat = R"({"messages": [{"role": "user", "content": "a"}]})";
+  for (const auto& [own, end] : {std::pair(100U, 100U), {0U, 1000U}, {5000U, 1000U}, {2U, 1000U}}) {
+    const auto prepared = prepare(text, kChat, own);
+    ASSERT_TRUE(prepared) << prepared.error().message;
+    const auto& prompt = prepared->prompts.at(0);
+    ASSERT_GT(prompt.ids.size(), 2u);
+    EXPECT_EQ(prompt.ids.size() + prompt.max_tokens, end) << own;
+    EXPECT_EQ(prepared->warning.empty(), own != 2) << "only this prompt is too long by itself";
+  }
 }
 
 TEST(TemplatedChat, ATemplateThatCannotBeUsedSaysWhy) {

@@ -163,7 +163,8 @@ struct PlanUpdate {
   std::vector<NodeId> lost;  // nodes of this epoch that are gone
   std::uint16_t http_port = 0;
   std::string fetch_ticket;
-  std::uint32_t vocabulary = 0;  // tokens
+  std::uint32_t vocabulary = 0;   // tokens
+  std::uint64_t own_context = 0;  // positions that the model was trained for; 0: unknown
 };
 struct StatusRequest {};
 struct StatusReply {

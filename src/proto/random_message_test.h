@@ -31,7 +31,7 @@ constexpr std::size_t field_count() {
 template <class T>
 auto fields(T& v) {
   constexpr std::size_t n = field_count<std::remove_const_t<T>>();
-  static_assert(n <= 12);
+  static_assert(n <= 13);
   if constexpr (n == 0) {
     return std::tuple<>();
   } else if constexpr (n == 1) {
@@ -67,9 +67,12 @@ auto fields(T& v) {
   } else if constexpr (n == 11) {
     auto& [a, b, c, d, e, f, g, h, i, j, k] = v;
     return std::tie(a, b, c, d, e, f, g, h, i, j, k);
-  } else {
+  } else if constexpr (n == 12) {
     auto& [a, b, c, d, e, f, g, h, i, j, k, l] = v;
     return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
+  } else {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = v;
+    return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
   }
 }
 

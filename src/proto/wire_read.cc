@@ -153,7 +153,8 @@ class Reader {
                          [&](const flatbuffers::String* s) { return node(s); }),
             m.http_port(),
             text(m.fetch_ticket(), kMaxNameBytes, "ticket"),
-            m.vocabulary()};
+            m.vocabulary(),
+            m.own_context()};
   }
   StatusRequest read(const wire::StatusRequest&) { return {}; }
   StatusReply read(const wire::StatusReply& m) { return {text(m.json(), kMaxStatusBytes, "status")}; }

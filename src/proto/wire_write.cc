@@ -130,7 +130,7 @@ Body write(FlatBufferBuilder& b, const PlanUpdate& m) {
   return body(wire::Body_PlanUpdate,
               wire::CreatePlanUpdate(b, m.epoch.value, static_cast<std::uint8_t>(m.state), reason, model,
                                      static_cast<std::uint8_t>(m.profile), &limits, nodes, routes, lost, m.http_port,
-                                     ticket, m.vocabulary));
+                                     ticket, m.vocabulary, m.own_context));
 }
 
 Body write(FlatBufferBuilder& b, const StatusRequest&) {

@@ -57,6 +57,19 @@ class Case(unittest.TestCase):
         return done
 
 
+def with_own_context(directory, positions):
+    """tiny-k3 as if it had been trained for so many positions."""
+    model = directory / f"tiny-{positions}"
+    model.mkdir()
+    for path in TINY.iterdir():
+        if path.name != "config.json":
+            (model / path.name).symlink_to(path.resolve())
+    config = read_json(TINY / "config.json")
+    config.get("text_config", config)["max_position_embeddings"] = positions
+    (model / "config.json").write_text(json.dumps(config))
+    return model
+
+
 def ids_text(ids):
     return ",".join(map(str, ids))
 

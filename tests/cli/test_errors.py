@@ -9,7 +9,7 @@ import struct
 import subprocess
 import unittest
 
-from harness import DEADLINE, MYRIAD, RANDOM_K3, SHARED, SOURCE, TINY, Case, main
+from harness import DEADLINE, MYRIAD, RANDOM_K3, SHARED, SOURCE, TINY, Case, main, with_own_context
 
 STORIES = os.path.join(SHARED or "", "models/stories260K.gguf")
 LOST = "writing to standard output"
@@ -72,6 +72,33 @@ class Usage(Case):
         self.assertRegex(self.run_ok(*prefill), r"^prefill: [\d.]+ tokens/s \(64 tokens in [\d.]+ s\)\n$")
         self.assertRegex(self.run_ok(*decode), r"^decode: .* GB/s of weights\)\n$")
         self.assertIn("gigabytes_per_second", json.loads(self.run_ok(*prefill, "--json")))
+
+    def test_positions_beyond_the_models_own_context(self):
+        """Every command that takes a sequence there says so, once, and does it; none that stays within it says anything."""
+        model, text = with_own_context(self.directory, 20), TINY / "holdout.txt"
+        ids = ",".join(["5"] * 20)
+        for command, within, beyond in (
+                ("run", ["run", model, "-p", "In the beginning", "-n", 8], ["run", model, "-p", "In the beginning", "-n", 30]),
+                ("run", ["run", model, "-p", "In the", "-n", 4], ["run", model, "-p", "In the", "-n", 4, "--context", 21]),
+                ("run", ["run", model, "-p", "In the", "-n", 4, "--nodes", 1], ["run", model, "-p", "In the", "-n", 40, "--nodes", 1]),
+                ("logits", ["logits", model, "--ids", ids, "--digest"], ["logits", model, "--ids", ids + ",5", "--digest"]),
+                ("logits", ["logits", model, "--ids", ids, "--digest", "--interpreter"], ["logits", model, "--ids", ids + ",5", "--digest", "--interpreter"]),
+                ("perplexity", ["perplexity", model, "-f", text, "--window", 20, "--windows", 2], ["perplexity", model, "-f", text, "--window", 21, "--windows", 2]),
+                ("bench decode", ["bench", "decode", model, "--prompt", 8, "--tokens", 4], ["bench", "decode", model, "--prompt", 16, "--tokens", 4]),
+                ("bench batch", ["bench", "batch", model, "--prompt", 8, "--tokens", 4, "--sequences", 4],
+                 ["bench", "batch", model, "--prompt", 16, "--tokens", 4, "--sequences", 4]),
+                ("bench prefill", ["bench", "prefill", model, "--prompt", 20], ["bench", "prefill", model, "--prompt", 21]),
+                ("quantize", ["quantize", model, self.directory / "within", "--format", "q8_0", "--eval", text, "--eval-windows", 1, "--window", 20],
+                 ["quantize", model, self.directory / "beyond", "--format", "q8_0", "--eval", text, "--eval-windows", 1, "--window", 21]),
+                ("cut", ["cut", model, "--dry-run", "--node-memory", "64MiB", "--context", 20], ["cut", model, "--dry-run", "--node-memory", "64MiB", "--context", 21])):
+            with self.subTest(command=beyond):
+                done = self.start(*within)
+                self.assertEqual(done.returncode, 0, done.err)
+                self.assertNotIn("own context", done.err)
+                done = self.start(*beyond)
+                self.assertEqual(done.returncode, 0, done.err)
+                self.assertEqual(len(re.findall(rf"(?m)^myriad {command}: warning: \d+ positions .* beyond the 20 of the model's own context", done.err)), 1, done.err)
+                self.assertEqual(done.err.count("own context"), 1, done.err)
 
     def test_no_fleet(self):
         for arguments in (["status"], ["down"], ["kill", "n0"]):

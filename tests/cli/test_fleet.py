@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 
-from harness import MYRIAD, TINY, Case, main
+from harness import MYRIAD, TINY, Case, main, with_own_context
 
 PROMPT = "In the beginning God created"
 
@@ -89,6 +89,34 @@ class Fleet(Case):
         self.assertIn("is down", self.run_ok("fleet", "down"))
         self.assertFalse(any(map(alive, pids)))
         self.assertFalse((run / "default").exists())
+
+    def test_the_models_own_context(self):
+        """A fleet that keeps room for more than that says so, and so does every answer that goes beyond it."""
+        done = self.up("--fleet", "second")
+        self.assertNotIn("own context", done.err)
+        self.run_ok("fleet", "down", "--fleet", "second")
+        model = with_own_context(self.directory, 20)
+        done = self.start("fleet", "up", model, "--nodes", 2, "--node-memory", "64MiB", "--context", 64, "--http", "127.0.0.1:0", "--name", "m")
+        self.assertEqual(done.returncode, 0, done.err)
+        self.assertEqual(done.err.count("myriad fleet up: warning: 64 positions of a sequence go beyond the 20 of the model's own context"), 1, done.err)
+        status = self.status()
+        log = next(p["log"] for p in status["processes"] if p["name"] == "controller")
+        with open(log) as f:
+            self.assertIn("controller: warning: 64 positions", f.read())
+        with urllib.request.urlopen(status["url"] + "/v1/models", timeout=60) as answer:
+            shown = json.load(answer)["data"][0]
+        self.assertEqual((shown["context_window"], shown["trained_context_window"]), (64, 20))
+        for path, fields, tokens, warned in (
+                ("completions", dict(prompt=[5] * 10, max_tokens=10), 10, False), ("completions", dict(prompt=[5] * 10, max_tokens=11), 11, True),
+                ("completions", dict(prompt=[5] * 10, max_tokens=11, stream=True), None, True), ("completions", dict(prompt=[5] * 30, max_tokens=2), 2, True),
+                ("completions", dict(prompt=[[5], [5] * 10], max_tokens=11), 22, True)):
+            body = json.dumps(dict(fields, model="m", temperature=0)).encode()
+            request = urllib.request.Request(f"{status['url']}/v1/{path}", body, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                self.assertEqual("beyond the 20 of the model's own context" in answer.headers.get("X-Myriad-Warning", ""), warned, fields)
+                text = answer.read()
+            if tokens is not None:
+                self.assertLessEqual(json.loads(text)["usage"]["completion_tokens"], tokens)
 
     def test_stale_state(self):
         self.assertEqual(self.up().returncode, 0)
