@@ -148,7 +148,7 @@ int bench_kernels_command(const BenchKernelsOptions& options);
 struct ControllerCommandOptions {
   std::filesystem::path cut_directory;
   std::string listen = "127.0.0.1";
-  std::uint16_t http_port = 7201;
+  std::string http_port = "7201";
   std::filesystem::path token_file;
   std::uint32_t nodes = 0;  // plan when so many are there; 0: when no more have come for a while
   Profile profile = Profile::fast;

@@ -7,6 +7,8 @@
 #include "cli/fleet_size.h"
 #include "cli/model_source.h"
 #include "cli/service.h"
+#include "net/address_option.h"
+#include "net/ports.h"
 #include "net/token_file.h"
 
 namespace myriad::cli {
@@ -14,9 +16,10 @@ namespace {
 
 Status serve(const ControllerCommandOptions& options, StopSignal& stop) {
   ControllerOptions controller;
-  MYRIAD_TRY(controller.listen, parse_endpoint(options.listen, kControllerPort));
+  MYRIAD_TRY(controller.listen, parse_listen_option("--listen", options.listen, kControllerPort));
+  MYRIAD_TRY_STATUS(check_can_listen("--listen", options.listen, controller.listen));
   MYRIAD_TRY(controller.token, read_token_file(options.token_file));
-  controller.http_port = options.http_port;
+  MYRIAD_TRY(controller.http_port, parse_port_option("--http-port", options.http_port, kPartServerPort));
   controller.cut_directory = options.cut_directory;
   controller.fleet.profile = options.profile;
   controller.fleet.budget = options.budget;

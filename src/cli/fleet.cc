@@ -10,8 +10,10 @@
 #include "cli/fleet_size.h"
 #include "cli/local_fleet.h"
 #include "cli/model_source.h"
+#include "cli/service.h"
 #include "cli/streams.h"
 #include "kernels/thread_pool.h"
+#include "net/address_option.h"
 #include "net/ports.h"
 #include "net/token_file.h"
 #include "plan/placement.h"
@@ -35,7 +37,8 @@ Status up(FleetUpOptions options) {
   MYRIAD_TRY([[maybe_unused]] const FileLock lock, lock_fleet(options.fleet));
   MYRIAD_TRY_STATUS(check_not_running(options.fleet));
   MYRIAD_TRY_STATUS(check_budget(options.budget));
-  if (!options.http.empty()) MYRIAD_TRY_STATUS(check_port_free(options.http, kGatewayHttpPort));
+  MYRIAD_TRY(const Endpoint http, parse_listen_option("--http", options.http, kGatewayHttpPort));
+  MYRIAD_TRY_STATUS(check_can_listen("--http", options.http, http));
   WantedCut wanted;
   wanted.model = options.engine.model;
   {
@@ -56,7 +59,7 @@ Status up(FleetUpOptions options) {
                                 options.engine.node_memory, options.engine.profile, options.budget));
     warn_of_context("fleet up", options.budget.context, model.config());
     const auto tokenizer = model.tokenizer();
-    if (!options.http.empty() && !tokenizer) return std::unexpected(tokenizer.error());
+    if (!tokenizer) return std::unexpected(tokenizer.error());
   }
   LocalFleetOptions fleet;
   MYRIAD_TRY(fleet.cut_directory, cached_cut(wanted));

@@ -12,8 +12,9 @@
 #include "engine/generator.h"
 #include "gateway/api.h"
 #include "gateway/fleet_pipeline.h"
-#include "net/ports.h"
 #include "model/model_text.h"
+#include "net/address_option.h"
+#include "net/ports.h"
 #include "net/token_file.h"
 #include "part/file_io.h"
 
@@ -72,11 +73,15 @@ Status join(const FleetPipeline& fleet, const StopSignal& stop) {
 
 Status serve(const GatewayCommandOptions& options, StopSignal& stop) {
   FleetPipelineOptions fleet_options;
-  MYRIAD_TRY(fleet_options.controller, parse_endpoint(options.join, kControllerPort));
-  MYRIAD_TRY(fleet_options.token, read_token_file(options.token_file));
-  MYRIAD_TRY(const Endpoint http, parse_endpoint(options.http, kGatewayHttpPort));
+  MYRIAD_TRY(fleet_options.controller, parse_join_option("--join", options.join, kControllerPort));
+  MYRIAD_TRY(const Endpoint http, parse_listen_option("--http", options.http, kGatewayHttpPort));
   HttpApi::Options api_options;
-  api_options.cors_origins = options.cors_origins;
+  for (const std::string& origin : options.cors_origins) {
+    MYRIAD_TRY(std::string known, parse_origin_option("--cors-origin", origin));
+    api_options.cors_origins.push_back(std::move(known));
+  }
+  MYRIAD_TRY(fleet_options.token, read_token_file(options.token_file));
+  MYRIAD_TRY_STATUS(check_can_listen("--http", options.http, http));  // before the wait for the controller
   if (!options.api_key_file.empty()) {
     MYRIAD_TRY(api_options.api_key, read_token_file(options.api_key_file));
   }

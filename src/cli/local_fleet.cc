@@ -49,7 +49,6 @@ class NumaWish {
 Result<std::unique_ptr<LocalFleet>> LocalFleet::start(const LocalFleetOptions& options) {
   auto fleet = std::unique_ptr<LocalFleet>(new LocalFleet());
   fleet->private_ = options.fleet.empty();
-  if (!options.http.empty()) MYRIAD_TRY_STATUS(check_port_free(options.http, kGatewayHttpPort));
   if (fleet->private_) {
     MYRIAD_TRY(fleet->state_.directory, claim_private_directory());
   } else {
@@ -214,15 +213,6 @@ Status LocalFleet::wait_loaded(const LocalFleetOptions& options, SteadyTime dead
       return fail(Code::deadline, "the fleet is still {} after {} s: {}", state, options.patience.count(), reason);
     usleep(static_cast<useconds_t>(std::chrono::microseconds(kLook).count()));  // between two questions
   }
-}
-
-Status check_port_free(const std::string& endpoint, std::uint16_t default_port) {
-  MYRIAD_TRY(const Endpoint at, parse_endpoint(endpoint, default_port));
-  if (at.port == 0) return {};
-  Reactor reactor;
-  const auto open = Listener::open(reactor, at, "-----------------", Hello{Role::tool, {"probe"}, 1}, {}, {});
-  if (open) return {};
-  return fail(Code::unavailable, "{}, such as a free one: --http 127.0.0.1:0", open.error().message);
 }
 
 }  // namespace myriad::cli

@@ -55,7 +55,4 @@ class LocalFleet {
   std::vector<Child> children_;  // as state_.processes
 };
 
-// Whether something listens on host:port already. Errors: unavailable, with what to try; io.
-Status check_port_free(const std::string& endpoint, std::uint16_t default_port);
-
 }  // namespace myriad::cli

@@ -301,7 +301,9 @@ void add_controller(CLI::App& app, Selected& selected) {
                 "HOST[:PORT] for nodes, gateways and tools; port 7200 by default, 0: a free one; "
                 "* as host: every address")
       ->capture_default_str();
-  c->add_option("--http-port", o->http_port, "that parts are fetched from")->capture_default_str();
+  c->add_option("--http-port", o->http_port, "that parts are fetched from; 0: a free one")
+      ->capture_default_str()
+      ->type_name("PORT");
   c->add_option("--token-file", o->token_file, "the fleet's secret; `openssl rand -hex 32 > FILE` makes one")
       ->required();
   c->add_option("--nodes", o->nodes, "place the model when so many nodes are there; default: when no more come");

@@ -11,6 +11,7 @@
 #include "cli/exit_code.h"
 #include "cli/service.h"
 #include "control/fleet.h"
+#include "net/address_option.h"
 #include "net/ports.h"
 #include "net/token_file.h"
 
@@ -20,7 +21,10 @@ namespace {
 // `ready_fd` becomes -1 when it has been told.
 Status serve(const NodeCommandOptions& options, StopSignal& stop, int& ready_fd) {
   NodeOptions node;
-  MYRIAD_TRY(node.controller, parse_endpoint(options.join, kControllerPort));
+  MYRIAD_TRY(node.controller, parse_join_option("--join", options.join, kControllerPort));
+  MYRIAD_TRY(node.listen, parse_listen_option("--listen", options.listen, 0));
+  MYRIAD_TRY_STATUS(check_can_listen("--listen", options.listen, node.listen));
+  MYRIAD_TRY(node.advertise, parse_host_option("--advertise", options.advertise));
   MYRIAD_TRY(node.token, read_token_file(options.token_file));
   MYRIAD_TRY(PartStore store, PartStore::open(options.store, options.parts));
   node.store = std::make_unique<PartStore>(std::move(store));
@@ -29,9 +33,7 @@ Status serve(const NodeCommandOptions& options, StopSignal& stop, int& ready_fd)
     MYRIAD_TRY(node.id, persistent_node_id(*node.store));
   }
   MYRIAD_TRY_STATUS(check_node_id(node.id));
-  MYRIAD_TRY(node.listen, parse_endpoint(options.listen, 0));
   node.memory = options.memory;
-  node.advertise = options.advertise;
   node.threads = options.threads;
   const std::string id = node.id.value;
   log_configure(log_level_from_environment(LogLevel::warning), "node=" + id);

@@ -58,6 +58,13 @@ void report_ready(int fd, const std::string& json, const std::string& sentence) 
   flush_out();
 }
 
+Status check_can_listen(std::string_view option, std::string_view text, const Endpoint& at) {
+  Reactor reactor;
+  auto open = Listener::open(reactor, at, "-----------------", Hello{Role::tool, {"probe"}, 1}, {}, {});
+  if (open) return {};
+  return std::unexpected(std::move(open).error().within(fmt::format("{} {}", option, text)));
+}
+
 int finish_service(const std::string& command, int ready_fd, const Status& status) {
   if (!status && ready_fd >= 0)
     tell(ready_fd, fmt::format("{{\"error\": {}, \"code\": {}}}", json_quoted(status.error().to_string()),

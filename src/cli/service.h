@@ -4,8 +4,10 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
+#include "net/connection.h"
 
 namespace myriad::cli {
 
@@ -23,6 +25,9 @@ class StopSignal {
 
 // Tells whoever started this process by `--ready-fd`; without it (fd < 0) a line on standard output for people.
 void report_ready(int fd, const std::string& json, const std::string& sentence);
+// Whether this process may listen there now, which is known better before long work than after it. The sentence says
+// which option it was. Errors: busy (the port is in use), invalid_argument (no address of this machine), io.
+Status check_can_listen(std::string_view option, std::string_view text, const Endpoint& at);
 // finish() for a service: an error is told to the starter too, unless he has been told that it is ready (then fd < 0).
 int finish_service(const std::string& command, int ready_fd, const Status& status);
 

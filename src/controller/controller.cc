@@ -273,28 +273,29 @@ Result<std::unique_ptr<Controller>> Controller::start(Reactor& reactor, Controll
   MYRIAD_TRY(options.fleet.fetch_ticket, random_hex(kTicketBytes));
   options.fleet.before_first = epoch_of_start();
   auto routes = std::make_shared<const PartRoutes>(options.cut_directory, manifest);
-  MYRIAD_TRY(auto files, HttpFiles::open(
-                             reactor, {options.listen.host, options.http_port},
-                             [routes](std::string_view path) { return routes->find(path); },
-                             [ticket = options.fleet.fetch_ticket](std::string_view shown) {
-                               return equal_constant_time(std::as_bytes(std::span(shown)),
-                                                          std::as_bytes(std::span(ticket)));
-                             },
-                             {.max_connections = kMaxDownloads}));
-  options.fleet.http_port = files->port();
+  auto files = HttpFiles::open(
+      reactor, {options.listen.host, options.http_port}, [routes](std::string_view path) { return routes->find(path); },
+      [ticket = options.fleet.fetch_ticket](std::string_view shown) {
+        return equal_constant_time(std::as_bytes(std::span(shown)), std::as_bytes(std::span(ticket)));
+      },
+      {.max_connections = kMaxDownloads});
+  if (!files) return std::unexpected(std::move(files).error().within("offering parts by HTTP (--http-port)"));
+  options.fleet.http_port = (*files)->port();
   MYRIAD_TRY(Fleet fleet, Fleet::create(graph, std::move(manifest), options.fleet, reactor.now()));
   const Endpoint at = options.listen;
   const std::string token = options.token;
   const Listener::Options limits{.max_connections = options.max_connections};
   auto impl = std::make_shared<Impl>(reactor, std::move(options), std::move(fleet));
-  impl->files = std::move(files);
-  MYRIAD_TRY(impl->listener, Listener::open(
-                                 reactor, at, token, Hello{Role::controller, {"controller"}, 1},
-                                 [weak = std::weak_ptr(impl)](const Hello& hello) {
-                                   const auto self = weak.lock();
-                                   return self ? self->accept(hello) : Connection::Handlers{};
-                                 },
-                                 limits));
+  impl->files = std::move(*files);
+  auto listener = Listener::open(
+      reactor, at, token, Hello{Role::controller, {"controller"}, 1},
+      [weak = std::weak_ptr(impl)](const Hello& hello) {
+        const auto self = weak.lock();
+        return self ? self->accept(hello) : Connection::Handlers{};
+      },
+      limits);
+  if (!listener) return std::unexpected(std::move(listener).error().within("waiting for nodes (--listen)"));
+  impl->listener = std::move(*listener);
   return std::unique_ptr<Controller>(new Controller(std::move(impl)));
 }
 

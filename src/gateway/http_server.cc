@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "gateway/http_connection.h"
 #include "gateway/small_thread.h"
+#include "net/connection.h"
+#include "net/listen_error.h"
 
 namespace myriad {
 
@@ -70,11 +72,7 @@ Status Server::bind(const tcp::endpoint& at) {
   if (!error && at.protocol() == tcp::v6()) acceptor->set_option(asio::ip::v6_only(true), error);
   if (!error) acceptor->bind(at, error);
   if (!error) acceptor->listen(asio::socket_base::max_listen_connections, error);
-  if (error) {
-    return fail(Code::io,
-                "listening for HTTP on {} port {}: {}; choose another address or port, or end what listens there",
-                at.address().to_string(), at.port(), error.message());
-  }
+  if (error) return cannot_listen(Endpoint{at.address().to_string(), at.port()}.to_string(), error);
   if (port_ == 0) port_ = acceptor->local_endpoint().port();
   acceptors_.push_back(std::move(acceptor));
   return {};
@@ -106,9 +104,7 @@ Status Server::listen(const std::string& host, std::uint16_t port) {
   } else {
     tcp::resolver resolver(host_.io);
     const auto found = resolver.resolve(host, "", tcp::resolver::passive, error);
-    if (error)
-      return fail(Code::invalid_argument, "listening for HTTP: '{}' is no address of this machine: {}", host,
-                  error.message());
+    if (error) return cannot_listen(Endpoint{host, port}.to_string(), error);
     for (const auto& entry : found) {
       if (std::find(addresses.begin(), addresses.end(), entry.endpoint().address()) == addresses.end()) {
         addresses.push_back(entry.endpoint().address());
@@ -119,7 +115,8 @@ Status Server::listen(const std::string& host, std::uint16_t port) {
     std::erase_if(addresses,
                   [this](const auto& a) { return !has_family(host_.io, a.is_v6() ? tcp::v6() : tcp::v4()); });
   }
-  if (addresses.empty()) return fail(Code::io, "listening for HTTP on '{}': this machine has no such address", host);
+  if (addresses.empty())
+    return cannot_listen(Endpoint{host, port}.to_string(), asio::error::make_error_code(asio::error::host_not_found));
   // A free port of one family may be taken in the other: then another is tried.
   constexpr int kAttempts = 16;
   for (int attempt = 1;; ++attempt) {

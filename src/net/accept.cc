@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "net/listen_error.h"
 #include "net/socket_options.h"
 
 namespace myriad {
@@ -46,14 +47,11 @@ Result<tcp::acceptor> bind_and_listen(Core& core, const Endpoint& at) {
     error.clear();
     tcp::resolver resolver(core.context);
     const auto found = resolver.resolve(at.host, std::to_string(at.port), tcp::resolver::passive, error);
-    if (error || found.empty())
-      return fail(Code::not_found, "listening on {}: the name cannot be resolved: {}", at.to_string(), error.message());
+    if (!error && found.empty()) error = boost::asio::error::host_not_found;
+    if (error) return cannot_listen(at.to_string(), error);
     error = try_listen(acceptor, found.begin()->endpoint(), false);
   }
-  if (error == boost::asio::error::address_in_use)
-    return fail(Code::io, "listening on {}: the port is in use; stop the other process or choose another port",
-                at.to_string());
-  if (error) return fail(Code::io, "listening on {}: {}", at.to_string(), error.message());
+  if (error) return cannot_listen(at.to_string(), error);
   return acceptor;
 }
 

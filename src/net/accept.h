@@ -11,7 +11,7 @@
 namespace myriad {
 
 // Host "" is loopback, "*" every address of both families; a name is looked up, which may block. Errors name the
-// endpoint: io (in use, no permission), invalid_argument, not_found.
+// endpoint: those of cannot_listen (net/listen_error.h).
 Result<boost::asio::ip::tcp::acceptor> bind_and_listen(Core& core, const Endpoint& at);
 
 // On the loop's thread. Waits a little when the process has no descriptors left, instead of trying again at once for

@@ -534,7 +534,7 @@ TEST_F(Connections, ErrorsNameTheEndpointAndTheCause) {
   const auto listener = listen();
   const auto twice = Listener::open(reactor_, {"127.0.0.1", listener->port()}, kToken, Hello{}, {}, {});
   ASSERT_FALSE(twice);
-  EXPECT_EQ(twice.error().code, Code::io);
+  EXPECT_EQ(twice.error().code, Code::busy);
   EXPECT_NE(twice.error().message.find("in use"), std::string::npos);
 }
 

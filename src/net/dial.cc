@@ -40,8 +40,11 @@ class Dial : public std::enable_shared_from_this<Dial> {
         [self = shared_from_this()](const error_code& e, const tcp::resolver::results_type& found) {
           if (!self->done_) return;
           if (e)
-            return self->finish(fail(Code::not_found, "connecting to {}: the name cannot be resolved: {}",
-                                     self->to_.to_string(), e.message()));
+            return self->finish(
+                fail(Code::not_found,
+                     "connecting to {}: the name cannot be resolved ({}); check how it is written, or give the address "
+                     "itself",
+                     self->to_.to_string(), e.message()));
           for (const auto& entry : found) self->addresses_.push_back(entry.endpoint());
           self->next();
         });

@@ -1,9 +1,31 @@
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <charconv>
 
 #include "net/connection.h"
 
 namespace myriad {
+namespace {
+
+bool is_ip(int family, std::string_view text) {
+  in6_addr bytes{};
+  return ::inet_pton(family, std::string(text).c_str(), &bytes) == 1;
+}
+
+// Why a host that looks like an address is none; empty: it is one, or a name. A name does not end in a number, so
+// whoever writes that means an IPv4 address; and no name holds a colon.
+std::string_view wrong_ip(std::string_view host) {
+  if (host.find(':') != std::string_view::npos)
+    return is_ip(AF_INET6, host.substr(0, host.find('%')))
+               ? ""
+               : "with more than one colon it would be an IPv6 address, and is none (in brackets if a port follows)";
+  const std::string_view last = host.substr(host.rfind('.') + 1);
+  if (last.empty() || last.find_first_not_of("0123456789") != std::string_view::npos) return "";
+  return is_ip(AF_INET, host) ? "" : "it ends like an IPv4 address, which is four numbers from 0 to 255";
+}
+
+}  // namespace
 
 std::string Endpoint::to_string() const {
   return host.find(':') != std::string::npos ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
@@ -11,8 +33,9 @@ std::string Endpoint::to_string() const {
 
 Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port) {
   const auto bad = [&](std::string_view why) {
-    return fail(Code::invalid_argument, "\"{}\" is no address: {}; expected host:port, 10.0.0.5:7070 or [::1]:7070",
-                text.substr(0, 300), why);
+    return fail(Code::invalid_argument,
+                "\"{}\" is no address: {}; expected HOST[:PORT], such as 10.0.0.5:{}, [::1]:{} or node-3.example.org",
+                text.substr(0, 300), why, default_port, default_port);
   };
   std::string_view host = text;
   std::string_view port;
@@ -32,6 +55,8 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_por
            std::string_view("._-:%*").find(c) != std::string_view::npos;
   });
   if (!plain) return bad("the host holds characters that no name or address has");
+  if (host.find('*') != std::string_view::npos && host != "*") return bad("a * stands alone, for every address");
+  if (const auto why = wrong_ip(host); !why.empty()) return bad(why);
   Endpoint endpoint{std::string(host), default_port};
   if (!port.empty()) {
     port.remove_prefix(1);

@@ -18,6 +18,8 @@
 
 #include "base/allocator.h"
 #include "base/log.h"
+#include "net/address_option.h"
+#include "net/ports.h"
 #include "net/token_file.h"
 #include "node/node.h"
 
@@ -38,15 +40,15 @@ Status run(const std::map<std::string, std::string>& given) {
   for (const char* name : {"join", "token-file", "store"})
     if (!given.contains(name)) return fail(Code::invalid_argument, "--{} is missing\n{}", name, kUsage);
   NodeOptions options;
-  MYRIAD_TRY(options.controller, parse_endpoint(get("join", ""), 0));
+  MYRIAD_TRY(options.controller, parse_join_option("--join", get("join", ""), kControllerPort));
   MYRIAD_TRY(options.token, read_token_file(get("token-file", "")));
   MYRIAD_TRY(options.memory, parse_bytes(get("memory", "256MiB")));
-  MYRIAD_TRY(options.listen, parse_endpoint(get("listen", "127.0.0.1:0"), 0));
+  MYRIAD_TRY(options.listen, parse_listen_option("--listen", get("listen", "127.0.0.1:0"), 0));
   std::vector<std::filesystem::path> local;
   if (given.contains("parts")) local.emplace_back(get("parts", ""));
   MYRIAD_TRY(PartStore store, PartStore::open(get("store", ""), std::move(local)));
   options.store = std::make_unique<PartStore>(std::move(store));
-  options.advertise = get("advertise", "");
+  MYRIAD_TRY(options.advertise, parse_host_option("--advertise", get("advertise", "")));
   options.threads = static_cast<std::size_t>(std::strtoul(get("threads", "0").c_str(), nullptr, 10));
   if (given.contains("name")) {
     options.id = {get("name", "")};

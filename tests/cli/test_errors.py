@@ -5,6 +5,7 @@ import os
 import re
 import resource
 import shutil
+import socket
 import struct
 import subprocess
 import unittest
@@ -72,6 +73,43 @@ class Usage(Case):
         self.assertRegex(self.run_ok(*prefill), r"^prefill: [\d.]+ tokens/s \(64 tokens in [\d.]+ s\)\n$")
         self.assertRegex(self.run_ok(*decode), r"^decode: .* GB/s of weights\)\n$")
         self.assertIn("gigabytes_per_second", json.loads(self.run_ok(*prefill, "--json")))
+
+    def test_addresses(self):
+        """Whatever option takes one: which it was, what it held, what was expected, what to try; and nothing is left behind."""
+        token, cut = self.directory / "token", self.directory / "cut-for-addresses"
+        token.write_text("0123456789abcdef0123456789abcdef\n")
+        token.chmod(0o600)
+        self.run_ok("cut", TINY, "--out", cut)
+        node = ["node", "--token-file", token, "--store", self.directory / "address-store"]
+        gateway, nobody = ["gateway", "--token-file", token], ["--join", "127.0.0.1:9"]
+        listening = {"--http": [["fleet", "up", TINY], gateway + nobody], "--listen": [["controller", cut, "--token-file", token], node + nobody]}
+        for option, commands in listening.items():
+            for command in commands:
+                for text, why in (("999.1.1.1", "0 to 255"), ("1.2.3.4:80:90", "IPv6"), ("a host", "characters"), ("127.0.0.1:99999", "0 to 65535"),
+                                  ("http://127.0.0.1:1", "characters"), ("[::1", "bracket"), ("", "empty")):
+                    self.assert_fails(2, [f"reading the option {option}", f'"{text}"', why, "expected ", f"try {option} 127.0.0.1", "'*:"], *command, option, text)
+                for text in ("no-such-host.invalid", "192.0.2.1:8099"):  # well-formed, but not of this machine
+                    self.assert_fails(2, [f"listening on {text}", option, "expected an address or name of this machine", "try 127.0.0.1", "*"],
+                                      *command, option, text)
+        for command in (node, gateway):
+            for text, why in (("999.1.1.1", "0 to 255"), ("10.0.0.5:x", "0 to 65535"), ("*", "no host"), ("", "no host"), ("10.0.0.5:0", "port 0")):
+                self.assert_fails(2, ["reading the option --join", f'"{text}"', why, "expected ", "try --join 10.0.0.5:7200"], *command, "--join", text)
+        for text, why in (("10.0.0.7:80", "has a port"), ("999.1.1.1", "0 to 255"), ("*", "no host")):
+            self.assert_fails(2, ["reading the option --advertise", f'"{text}"', why, "expected ", "try --advertise"], *node, *nobody, "--advertise", text)
+        for text, why in (("999.1.1.1", "no scheme"), ("https://a.example/chat", "a path")):
+            self.assert_fails(2, ["reading the option --cors-origin", f'"{text}"', why, "expected ", "try --cors-origin http"],
+                              *gateway, *nobody, "--cors-origin", text)
+        for text in ("99999", "x", ""):
+            self.assert_fails(2, ["reading the option --http-port", f'"{text}"', "0 (a free one) to 65535", "try --http-port 7201"],
+                              "controller", cut, "--token-file", token, "--http-port", text)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            for option, commands in listening.items():
+                for command in commands:
+                    self.assert_fails(4, [f"listening on {address}: the port is in use", option, "another port"], *command, option, address)
+            self.assert_fails(4, [address, "in use", "--http-port"], "controller", cut, "--token-file", token, "--listen", "127.0.0.1:0", "--http-port",
+                              address.split(":")[1])
+        self.assert_fails(4, ["no fleet named"], "fleet", "status")
 
     def test_positions_beyond_the_models_own_context(self):
         """Every command that takes a sequence there says so, once, and does it; none that stays within it says anything."""
