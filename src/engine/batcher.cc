@@ -109,10 +109,8 @@ void Batcher::use_prefixes(Generation& g) {
   std::size_t room = limits_.prefixes - (best != nullptr ? 1 : 0);
   for (const auto& [id, other] : active_) room -= std::min(room, other.keep_at.size());
   std::size_t have = g.computed;
-  for (const std::size_t at : {parts_at, prompt.size()}) {
-    if (at < have + kLeastPrefix || (at == prompt.size() && g.request.max_tokens == 1)) continue;
-    g.keep_at.push_back(have = at);
-  }
+  for (const std::size_t at : {parts_at, prompt.size() - 1})
+    if (at >= have + kLeastPrefix) g.keep_at.push_back(have = at);
   if (g.keep_at.size() > room) g.keep_at.erase(g.keep_at.begin(), g.keep_at.end() - static_cast<std::ptrdiff_t>(room));
   std::uint64_t taken = pages_taken() + limits_.pages.for_positions(g.longest());
   std::erase_if(g.keep_at, [&](std::size_t at) {
@@ -268,9 +266,9 @@ void Batcher::on_sample(std::uint64_t id, Sample sample) {
   const auto drawn = static_cast<std::uint32_t>(g.tokens.size() - r.prompt.size());
   const auto prompt = static_cast<std::uint32_t>(r.prompt.size());
   if (std::find(r.stop_tokens.begin(), r.stop_tokens.end(), token) != r.stop_tokens.end())
-    return finish(id, FinishedEvent{FinishReason::stop, prompt, drawn});
+    return finish(id, FinishedEvent{FinishReason::stop, prompt, drawn, g.kept});
   events_.emplace_back(id, TokenEvent{std::move(sample), g.kept});
-  if (drawn >= r.max_tokens) finish(id, FinishedEvent{FinishReason::length, prompt, drawn});
+  if (drawn >= r.max_tokens) finish(id, FinishedEvent{FinishReason::length, prompt, drawn, g.kept});
 }
 
 void Batcher::fail_or_restart(std::uint64_t id, const Error& error, bool shared) {

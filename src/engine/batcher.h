@@ -3,8 +3,10 @@
 //
 // Prefixes: nodes keep copies of some prompts' states (SequenceRows::keep), and a request whose prompt begins with one
 // of them begins there (SequenceRows::from). A recurrent state cannot be cut back, so where copies are made is chosen
-// beforehand: where the prompt ends, since the next turn of a chat begins with it, and where it parts from an earlier
-// prompt, since whatever both begin with is likely to come again. What a copy gives are the bits that computing would.
+// beforehand: before the prompt's last token, since the same prompt may come again, whose first answer is drawn from
+// what that token gives, and the next turn of a chat begins with it; and where it parts from an earlier prompt, since
+// whatever both begin with is likely to come again. So the last token of a new prompt has a step of its own. What a
+// copy gives are the bits that computing would.
 //
 // Drafts: where the last tokens of a text stood in it before, those that followed are guessed to follow again. They go
 // into the step beside the token that is due, each row is sampled, and as many samples stand as the guesses before them

@@ -94,7 +94,7 @@ std::vector<std::int32_t> joined(std::vector<std::int32_t> a, const std::vector<
   return a;
 }
 
-TEST(Batcher, TheNextTurnBeginsWhereTheLastPromptEnded) {
+TEST(Batcher, TheNextTurnBeginsBeforeTheLastPromptsLastToken) {
   Batcher b({.sequences = 2, .context = 400, .step_rows = 400, .pages = {400, 4}, .prefixes = 2}, 1);
   const auto run = [&] {
     std::vector<SequenceRows> seen;
@@ -107,16 +107,17 @@ TEST(Batcher, TheNextTurnBeginsWhereTheLastPromptEnded) {
   const auto first = counting(0, 100);
   ASSERT_TRUE(b.admit(request_of(first, 3)));
   auto seen = run();
-  ASSERT_EQ(seen.size(), 3u);
-  EXPECT_EQ(seen[0].rows, 100u);
+  ASSERT_EQ(seen.size(), 4u);
+  EXPECT_EQ(seen[0].rows, 99u);
+  EXPECT_EQ(seen[1].rows, 1u);
   const SequenceId kept = seen[1].keep;
-  EXPECT_NE(kept.value, 0u) << "before the first token after the prompt";
+  EXPECT_NE(kept.value, 0u);
   EXPECT_EQ(b.kept(), 1u);
 
   ASSERT_TRUE(b.admit(request_of(joined(first, counting(500, 50)), 2)));
   seen = run();
   EXPECT_EQ(seen[0].from, kept);
-  EXPECT_EQ(seen[0].first_position, 100u);
+  EXPECT_EQ(seen[0].first_position, 99u);
   EXPECT_EQ(seen[0].rows, 50u);
   EXPECT_EQ(b.kept(), 2u);
 
@@ -130,6 +131,48 @@ TEST(Batcher, TheNextTurnBeginsWhereTheLastPromptEnded) {
   EXPECT_NE(seen[0].from.value, 0u);
   EXPECT_EQ(seen[0].first_position, 60u);
   EXPECT_LE(b.kept(), 2u);
+}
+
+TEST(Batcher, TheSamePromptAgainIsAllButItsLastToken) {
+  Batcher b({.sequences = 2, .context = 400, .step_rows = 64, .pages = {400, 4}, .prefixes = 2}, 1);
+  const auto run = [&](std::vector<std::int32_t> prompt, std::uint32_t wanted, bool stops) {
+    auto r = request_of(std::move(prompt), wanted);
+    if (stops) r.stop_tokens = {7};
+    EXPECT_TRUE(b.admit(std::move(r)));
+    std::vector<SequenceRows> seen;
+    while (auto step = b.next_step()) {
+      seen.insert(seen.end(), step->sequences.begin(), step->sequences.end());
+      b.on_reply(step->step, reply_to(*step));
+    }
+    return seen;
+  };
+  const auto kept_of_last = [&] {
+    const auto events = b.take_events();
+    for (const auto& [id, event] : events)
+      if (const auto* token = std::get_if<TokenEvent>(&event)) {
+        EXPECT_EQ(token->kept_tokens, std::get<FinishedEvent>(events.back().second).kept_tokens);
+      }
+    return std::get<FinishedEvent>(events.back().second).kept_tokens;
+  };
+  const auto prompt = counting(0, 100);
+  auto seen = run(prompt, 1, false);  // an answer of one token leaves a copy, too
+  EXPECT_EQ(kept_of_last(), 0u);
+  ASSERT_EQ(seen.size(), 3u);
+  const SequenceId kept = seen[2].keep;
+  EXPECT_EQ(seen[2].first_position, 99u);
+  for (const bool stops : {false, true, false}) {
+    seen = run(prompt, 3, stops);
+    EXPECT_EQ(seen.size(), stops ? 1u : 3u);
+    EXPECT_EQ(seen[0].from, kept);
+    EXPECT_EQ(seen[0].first_position, 99u);
+    EXPECT_EQ(seen[0].rows, 1u);
+    EXPECT_EQ(seen[0].keep.value, 0u);
+    EXPECT_EQ(kept_of_last(), 99u);
+  }
+  EXPECT_EQ(b.kept(), 1u);
+  // One that begins with all but its last token, and one that is a token shorter.
+  EXPECT_EQ(run(joined(counting(0, 99), {555}), 2, false)[0].from, kept);
+  EXPECT_EQ(run(counting(0, 99), 2, false)[0].from.value, 0u);
 }
 
 // The tokens are those that would have been drawn one by one, whatever is guessed and whenever a guess is wrong; state

@@ -30,6 +30,7 @@ enum class FinishReason : std::uint8_t { stop, length, cancelled };
 struct FinishedEvent {
   FinishReason reason = FinishReason::stop;
   std::uint32_t prompt_tokens = 0, completion_tokens = 0;
+  std::uint32_t kept_tokens = 0;  // as of a TokenEvent, of which there may have been none
 };
 struct FailedEvent {
   Error error;

@@ -265,6 +265,20 @@ TEST_F(Api, Logprobs) {
   EXPECT_EQ(streamed, old["tokens"]);
 }
 
+// Each prompt's once, as its tokens are counted once; also when the first token that is drawn ends the answer.
+TEST_F(Api, CachedTokensAreThoseOfThePrompts) {
+  backend_.kept_tokens = 7;
+  script_ = [](const GenerationRequest& r) { return byte_tokens(r.prompt.size() == 1 ? "" : "abc"); };
+  open();
+  const auto cached = [&](const Json& body) {
+    return ask_json("/v1/completions", body)["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached({{"prompt", {5, 6}}}), 7);
+  EXPECT_EQ(cached({{"prompt", {5, 6}}, {"n", 3}}), 7);
+  EXPECT_EQ(cached({{"prompt", {{5, 6}, {7, 8}}}, {"n", 2}}), 14);
+  EXPECT_EQ(cached({{"prompt", {5}}}), 7) << "no token was shown";
+}
+
 std::vector<std::int32_t> tag(std::string_view bracket, std::string_view name) {
   std::vector<std::int32_t> ids{tokenizer().special_id(bracket).value()};
   const auto text = tokenizer().encode(name);

@@ -136,9 +136,8 @@ void CompletionJob::take_events() {
 
 void CompletionJob::on_event(std::size_t index, const GenerationEvent& event) {
   if (const auto* token = std::get_if<TokenEvent>(&event)) {
-    Choice& choice = choices_[index];
-    if (!choice.begun && index % request_.options.n == 0) usage_.cached_tokens += token->kept_tokens;
-    choice.begun = true;
+    const Choice& choice = choices_[index];
+    count_kept(index, token->kept_tokens);
     if (!ended_ && !choice.complete) on_token(index, token->sample);
     return;
   }
@@ -152,10 +151,16 @@ void CompletionJob::on_event(std::size_t index, const GenerationEvent& event) {
       return;
     }
   } else if (!choices_[index].complete) {
+    count_kept(index, std::get<FinishedEvent>(event).kept_tokens);  // its first token may have been a stop token
     on_finished(index, std::get<FinishedEvent>(event));
   }
   if (ended_) return;
   if (const auto started = start_more(); !started) fail(api_error_of(started.error()));
+}
+
+// Once for each prompt, as its tokens are counted.
+void CompletionJob::count_kept(std::size_t index, std::uint32_t tokens) {
+  if (!std::exchange(choices_[index].begun, true) && index % request_.options.n == 0) usage_.cached_tokens += tokens;
 }
 
 void CompletionJob::on_token(std::size_t index, const Sample& sample) {

@@ -47,7 +47,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
     std::uint64_t generation = 0;
     bool running = false;  // in the backend, whose last event is still to come
     bool complete = false;
-    bool begun = false;  // a token has come
+    bool begun = false;  // its first event has come
   };
   // Events on their way from the backend's thread. One piece of work on the HTTP thread takes all that have come, so
   // that a fast model neither floods that thread's queue nor keeps it from others.
@@ -60,6 +60,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   void take_events();
   Status start_more();
   void on_event(std::size_t index, const GenerationEvent& event);
+  void count_kept(std::size_t index, std::uint32_t tokens);
   void on_token(std::size_t index, const Sample& sample);
   void on_finished(std::size_t index, const FinishedEvent& event);
   void show(std::size_t index, AnswerPiece piece);

@@ -36,6 +36,7 @@ class FakeBackend final : public GenerationBackend {
   std::size_t room = 64;              // generations at once; beyond it start() is busy
   std::size_t fail_after = SIZE_MAX;  // tokens, then the generation fails
   std::size_t hang_after = SIZE_MAX;  // tokens, then nothing more happens until it is cancelled
+  std::uint32_t kept_tokens = 0;      // of each prompt
   std::atomic<bool> is_ready{true};
 
   Result<std::uint64_t> start(GenerationRequest request, OnEvent on_event) override {
@@ -103,9 +104,9 @@ class FakeBackend final : public GenerationBackend {
         Generation& g = at->second;
         std::vector<GenerationEvent> events;
         bool over = false;
-        const auto counts = [&g](FinishReason reason) {
+        const auto counts = [this, &g](FinishReason reason) {
           return FinishedEvent{reason, static_cast<std::uint32_t>(g.request.prompt.size()),
-                               static_cast<std::uint32_t>(g.said)};
+                               static_cast<std::uint32_t>(g.said), kept_tokens};
         };
         if (g.cancelled) {
           events.emplace_back(counts(FinishReason::cancelled));
@@ -131,7 +132,7 @@ class FakeBackend final : public GenerationBackend {
           s.logprob = -0.5F;
           for (std::uint8_t i = 0; i < g.request.sample.top_logprobs; ++i)
             s.top.push_back({i == 0 ? s.token : i, -0.5F - static_cast<float>(i)});
-          events.emplace_back(TokenEvent{std::move(s), 0});
+          events.emplace_back(TokenEvent{std::move(s), kept_tokens});
           g.next += pace;
         }
         worked = true;

@@ -37,6 +37,35 @@ class Caches(Case):
         self.assertGreater(kept[2], 64)
         self.assertGreater(kept[4], 64)
 
+    def test_the_same_prompt_again_is_not_computed_again(self):
+        """All but its last token, whatever is asked about it: the same bits as from the first token on."""
+        asked = [dict(max_tokens=1), dict(max_tokens=24), dict(max_tokens=24, temperature=1, seed=3, logprobs=3), dict(max_tokens=24, temperature=1, seed=4, n=2),
+                 dict(max_tokens=24), dict(max_tokens=8, stream=False, echo=True)]
+
+        def answers(fleet):
+            found = []
+            for fields in asked:
+                answer = request(fleet.url, "POST", "/v1/completions", completion(prompt=LONG_PROMPT, **fields))
+                self.assertEqual(answer.status, 200, answer.body)
+                found.append(answer.json())
+            return found
+        plain = self.fleet(TINY, "--nodes", 2, "--node-memory", "64MiB", "--prefixes", 0)
+        expected = answers(plain)
+        plain.stop()
+        for name, options in (("kept", ()), ("one", ("--prefixes", 1)), ("drafts", ("--draft-tokens", 4)), ("long", ("--step-rows", 16, "--cache-type", "f32"))):
+            if name == "long":  # another cache, another model
+                plain = self.fleet(TINY, "--nodes", 1, "--node-memory", "64MiB", "--prefixes", 0, "--cache-type", "f32")
+                expected = answers(plain)
+                plain.stop()
+            fleet = self.fleet(TINY, "--nodes", 3, "--node-memory", "64MiB", *options, name=name)
+            tokens = expected[0]["usage"]["prompt_tokens"]
+            self.assertGreater(tokens, 64)
+            for i, (was, now) in enumerate(zip(expected, answers(fleet))):
+                self.assertEqual(now["choices"], was["choices"], (name, asked[i]))
+                self.assertEqual(now["usage"]["prompt_tokens_details"]["cached_tokens"], 0 if i == 0 else tokens - 1, (name, asked[i]))
+                self.assertEqual(now["usage"]["prompt_tokens"], tokens)
+            fleet.stop()
+
     def test_conveniences_give_way_where_pages_are_few(self):
         """Kept prefixes and copies before guesses take pages; nobody is refused for them."""
         expected = self.run_ok("run", TINY, "-p", LONG_PROMPT, "-n", 30)[len(LONG_PROMPT):]
