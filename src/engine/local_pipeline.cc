@@ -22,6 +22,45 @@ struct LocalPipeline::Impl {
       : model_name(std::move(name)), graph(g), budget(b), profile(p), pool(threads), parts(g, p, b, kernels, pool) {}
 };
 
+namespace {
+
+// With tied embeddings the rows of the head are those of the embedding. Where both are cut alike the head's parts are
+// loaded in the embedding's place, too, so that the rows lie in memory once.
+class TiedLoader {
+ public:
+  using Load = std::function<Result<Part>(std::size_t)>;
+  TiedLoader(const Graph& graph, const std::vector<PartSpec>& specs, const Load& load)
+      : graph_(graph), specs_(specs), load_(load) {
+    if (!graph.config().tied_embeddings) return;
+    for (std::size_t i = 0; i < specs.size(); ++i)
+      if (specs[i].op.role == OpRole::head) heads_[{specs[i].begin, specs[i].end}] = i;
+  }
+
+  Result<Part> load(std::size_t i) {
+    if (const auto early = early_.find(i); early != early_.end()) {
+      Part part = std::move(early->second);
+      early_.erase(early);
+      return part;
+    }
+    const auto head = heads_.find({specs_[i].begin, specs_[i].end});
+    if (specs_[i].op.role != OpRole::embed || head == heads_.end()) return load_(i);
+    MYRIAD_TRY(Part rows, load_(head->second));
+    auto part = rows.seen_as(specs_[i], graph_);
+    early_.emplace(head->second, std::move(rows));
+    if (part) return std::move(*part);
+    return load_(i);
+  }
+
+ private:
+  const Graph& graph_;
+  const std::vector<PartSpec>& specs_;
+  const Load& load_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> heads_;  // by units
+  std::map<std::size_t, Part> early_;                                     // heads that were loaded before their turn
+};
+
+}  // namespace
+
 Result<std::unique_ptr<LocalPipeline>> LocalPipeline::create(const Graph& graph, std::string model_name,
                                                              Profile profile, Budget budget, std::size_t threads,
                                                              const std::vector<PartSpec>& specs,
@@ -34,8 +73,9 @@ Result<std::unique_ptr<LocalPipeline>> LocalPipeline::create(const Graph& graph,
   assign.budget = budget;
   assign.nodes = {{NodeId{"local"}, "", 0}};
   assign.stages = {{0, 0, graph.halves()}};
+  TiedLoader loader(graph, specs, load);
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    MYRIAD_TRY(Part part, load(i));
+    MYRIAD_TRY(Part part, loader.load(i));
     assign.parts.push_back({static_cast<std::uint32_t>(i), specs[i], {}, part.bytes(), 0});
     MYRIAD_TRY_STATUS(impl->parts.add(static_cast<std::uint32_t>(i), std::move(part)));
   }

@@ -11,7 +11,8 @@ namespace myriad {
 
 class LocalPipeline final : public Pipeline {
  public:
-  // `load(i)` gives the part `specs[i]`; parts are loaded one after the other. Threads: see ThreadPool.
+  // `load(i)` gives the part `specs[i]`; parts are loaded one after the other, the head of tied embeddings before its
+  // turn, so that it serves as the embedding, too. Threads: see ThreadPool.
   static Result<std::unique_ptr<LocalPipeline>> create(const Graph& graph, std::string model_name, Profile profile,
                                                        Budget budget, std::size_t threads,
                                                        const std::vector<PartSpec>& specs,

@@ -134,19 +134,32 @@ Result<Part> Part::parse(AlignedBuffer buffer, const Graph& graph, const PartId*
       part.matrices_.push_back({static_cast<MatrixRole>(e.role), e.dtype, e.count, e.rows, e.k, data});
     }
   }
-  part.bytes_ = std::move(buffer);
+  part.owned_ = buffer.size();
+  part.bytes_ = std::make_shared<AlignedBuffer>(std::move(buffer));
   return part;
 }
 
 AlignedBuffer Part::release() && {
   for (const auto& e : part_entries(*op_, spec_.units())) {
-    std::byte* data = bytes_.data() + e.offset;
+    std::byte* data = bytes_->data() + e.offset;
     if (e.is_vector)
       little_in_place(std::span(reinterpret_cast<float*>(data), e.rows));
     else
       swap_tiles(e.dtype, e.k, {data, e.bytes});
   }
-  return std::move(bytes_);
+  return std::move(*bytes_);
+}
+
+std::optional<Part> Part::seen_as(const PartSpec& spec, const Graph& graph) const {
+  const Operator* op = graph.find(spec.op);
+  if (op == nullptr || spec.begin != spec_.begin || spec.end != spec_.end || !op->vectors.empty()) return std::nullopt;
+  if (part_entries(*op, spec.units()) != part_entries(*op_, spec_.units())) return std::nullopt;
+  Part part;
+  part.spec_ = spec;
+  part.op_ = op;
+  part.bytes_ = bytes_;
+  part.matrices_ = matrices_;
+  return part;
 }
 
 const MatrixView* Part::matrix(MatrixRole role) const {

@@ -17,6 +17,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -50,12 +52,18 @@ class Part {
   // name.
   static Result<Part> parse(AlignedBuffer bytes, const Graph& graph, const PartId* verify);
 
-  // Gives the part's bytes back, little-endian again.
+  // Gives the part's bytes back, little-endian again. Not of a part that another one is seen as, or that is seen so.
   AlignedBuffer release() &&;
+
+  // The same weights as the part of another operator, without bytes of its own; it keeps this part's alive. With tied
+  // embeddings the head's rows are the embedding's. Nothing, unless that operator's units have exactly these matrices
+  // and no vectors.
+  [[nodiscard]] std::optional<Part> seen_as(const PartSpec& spec, const Graph& graph) const;
 
   [[nodiscard]] const PartSpec& spec() const { return spec_; }
   [[nodiscard]] const Operator& op() const { return *op_; }  // in the graph, which must outlive the part
-  [[nodiscard]] std::uint64_t bytes() const { return bytes_.size(); }
+  // That it holds; 0, if it is another one's that is seen as this.
+  [[nodiscard]] std::uint64_t bytes() const { return owned_; }
   // nullptr if this operator has none.
   [[nodiscard]] const MatrixView* matrix(MatrixRole role) const;
   [[nodiscard]] const std::vector<MatrixView>& matrices() const { return matrices_; }
@@ -67,7 +75,8 @@ class Part {
  private:
   PartSpec spec_;
   const Operator* op_ = nullptr;
-  AlignedBuffer bytes_;
+  std::shared_ptr<AlignedBuffer> bytes_;
+  std::uint64_t owned_ = 0;
   std::vector<MatrixView> matrices_;
   std::vector<VectorView> vectors_;
   std::uint64_t canary_seed_ = 0;
@@ -81,6 +90,7 @@ struct PartEntry {
   DType dtype;
   std::uint32_t count, rows, k;
   std::uint64_t offset, bytes;
+  friend bool operator==(const PartEntry&, const PartEntry&) = default;
 };
 std::vector<PartEntry> part_entries(const Operator& op, std::uint32_t units);
 
