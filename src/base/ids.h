@@ -32,6 +32,11 @@ struct SequenceId {
   std::uint64_t value = 0;
   friend auto operator<=>(SequenceId, SequenceId) = default;
 };
+inline constexpr int kSequenceCounterBits = 32;
+// Which gateway chose it (since its start).
+constexpr std::uint64_t gateway_of(SequenceId id) {
+  return id.value >> kSequenceCounterBits;
+}
 
 // Grows with each new placement; whatever carries an older one is refused.
 struct Epoch {

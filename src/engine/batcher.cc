@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/random.h"
+
 namespace myriad {
 
 Result<std::uint64_t> Batcher::admit(GenerationRequest request) {
@@ -134,9 +136,23 @@ void Batcher::start_waiting() {
     g.request = std::move(request);
     g.sequence = {next_sequence_++};
     use_prefixes(g);
+    g.alone = crowded();
     active_.emplace(id, std::move(g));
     waiting_.pop_front();
   }
+}
+
+bool Batcher::can_go(std::uint64_t id, const Generation& g) const {
+  if (g.step != 0 || g.held || g.again_at > now_) return false;
+  const auto earlier = [&](const auto& a) { return a.first < id && a.second.refused_since; };
+  return !g.begins() || std::ranges::none_of(active_, earlier);
+}
+
+std::optional<Nanos> Batcher::wakes_at() const {
+  std::optional<Nanos> at;
+  for (const auto& [id, g] : active_)
+    if (g.step == 0 && !g.held && g.again_at > now_) at = std::min(at.value_or(g.again_at), g.again_at);
+  return at;
 }
 
 // What followed the last tokens where they stood before, the latest such place, with the longest run first.
@@ -200,7 +216,7 @@ std::optional<Step> Batcher::next_step() {
                        g.tokens.begin() + static_cast<std::ptrdiff_t>(first + rows));
     if (first + rows == g.tokens.size()) {
       const std::size_t drawn = g.tokens.size() - g.request.prompt.size();
-      if (drawn > 0 && slice.keep.value == 0 && active_.size() <= kDraftingSequences &&
+      if (drawn > 0 && slice.keep.value == 0 && !crowded() && active_.size() <= kDraftingSequences &&
           g.tokens.size() >= g.draft_again && pages_taken() + kDraftPages <= limits_.pages.count)
         g.draft = guess(g, std::min({std::size_t{limits_.drafts}, g.request.max_tokens - drawn - 1, room - rows}));
       if (!g.draft.empty()) {
@@ -224,8 +240,8 @@ std::optional<Step> Batcher::next_step() {
   };
   // Those that wait for their next token first, one row each; then prompts share what room is left. Whoever was served
   // last in the step before comes last in this one, so that nobody starves when a step has room for few.
-  const auto alone = std::ranges::find_if(
-      active_, [](const auto& a) { return a.second.alone && a.second.step == 0 && !a.second.held; });
+  const auto alone =
+      std::ranges::find_if(active_, [&](const auto& a) { return a.second.alone && can_go(a.first, a.second); });
   if (alone != active_.end())
     add(alone->first, alone->second, std::min<std::size_t>(alone->second.tokens.size() - alone->second.computed, room));
   const auto after = active_.upper_bound(last_served_);
@@ -234,7 +250,7 @@ std::optional<Step> Batcher::next_step() {
       auto& [id, g] = *it;
       const std::size_t left = g.tokens.size() - g.computed;
       const bool due = g.tokens.size() > g.request.prompt.size() && left <= 1 + std::size_t{kMaxDrafts};
-      if (g.step == 0 && !g.alone && !g.held && due == decoding) add(id, g, std::min<std::size_t>(left, room));
+      if (!g.alone && can_go(id, g) && due == decoding) add(id, g, std::min<std::size_t>(left, room));
     }
   };
   for (const bool decoding : {true, false}) {
@@ -260,6 +276,8 @@ void Batcher::finish(std::uint64_t id, GenerationEvent event) {
 
 void Batcher::on_sample(std::uint64_t id, Sample sample) {
   Generation& g = active_.at(id);
+  g.restarts = 0;
+  g.waited = g.pause = {};
   const auto& r = g.request;
   const std::int32_t token = sample.token;
   g.tokens.push_back(token);
@@ -273,30 +291,49 @@ void Batcher::on_sample(std::uint64_t id, Sample sample) {
 
 void Batcher::fail_or_restart(std::uint64_t id, const Error& error, bool shared) {
   Generation& g = active_.at(id);
-  bool again = false;
+  bool again = false, waits = false;
+  Nanos waited{};
   switch (error.code) {
-    case Code::not_found:  // of a prefix, or of the sequence
-      again = true;
+    case Code::not_found:  // of a prefix, of the copy before a guess, or of the sequence: somebody else has its room
+      again = g.restarts < kMostRestarts;
+      crowded_until_ = now_ + kCrowdedFor;
       break;
     case Code::stale:
-      again = true;
+      again = g.restarts < kMostRestarts;
       g.held = true;
       break;
-    case Code::busy:  // whatever is only a convenience makes room
-      again = shared || g.from.value != 0 || !g.draft.empty() || !kept_.empty();
+    case Code::busy: {  // whatever is only a convenience makes room
       while (forget_oldest_prefix({})) {
       }
-      g.draft_again = SIZE_MAX;
+      crowded_until_ = now_ + kCrowdedFor;
+      waits = !shared || g.begins();  // otherwise it is the others' fault, it seems
+      again = g.restarts < kMostRestarts;
+      if (!waits) break;
+      if (!g.refused_since) g.refused_since = now_;
+      waited = g.waited + now_ - *g.refused_since;
+      again = waited < kBusyPatience;
+      g.pause = std::clamp(2 * g.pause, kFirstPause, kLongestPause);
+      // Two gateways that refused each other do not meet again.
+      const auto spread = CounterRandom(g.sequence.value).below(static_cast<std::uint64_t>(g.pause.count() / 2));
+      g.again_at = now_ + g.pause - Nanos(static_cast<Nanos::rep>(spread));
       break;
+    }
     case Code::limit:
     case Code::invalid_argument:
     case Code::internal:
-      again = shared || g.from.value != 0;
+      again = (shared || g.from.value != 0) && g.restarts < kMostRestarts;
       break;
     default:  // a node is gone: that is everybody's
       break;
   }
-  if (!again || g.restarts >= kMostRestarts) return finish(id, FailedEvent{error});
+  if (!again) {
+    Error last = error;
+    if (waits)
+      last = std::move(last).within(
+          fmt::format("waited {:.0f} s for room on the nodes, which all gateways of this fleet share",
+                      std::chrono::duration<double>(waited).count()));
+    return finish(id, FailedEvent{std::move(last)});
+  }
   if (error.code == Code::not_found)
     std::erase_if(kept_, [&](const Kept& k) {
       if (k.sequence == g.from) released_.push_back(k.sequence);
@@ -311,8 +348,8 @@ void Batcher::fail_or_restart(std::uint64_t id, const Error& error, bool shared)
   g.kept = 0;
   g.from = {};
   g.keep_at.clear();
-  g.alone = shared && error.code != Code::stale;
-  ++g.restarts;
+  g.alone = crowded() || (shared && error.code != Code::stale);
+  if (!waits) ++g.restarts;
 }
 
 bool Batcher::holds() const {
@@ -349,6 +386,7 @@ void Batcher::on_reply(std::uint64_t step, Result<StepReply> reply) {
       g.computed += rows;
       g.from = {};
       g.alone = false;
+      if (g.refused_since) g.waited += now_ - *std::exchange(g.refused_since, {});
     }
   }
   for (const Kept& k : flight.kept) {

@@ -16,6 +16,11 @@
 // A step that fails because of one of its sequences is not the others' failure: each starts again by itself, from the
 // tokens that it has, so that nobody sees it but the one whose fault it is. So does everybody whose state is gone with
 // an earlier placement.
+//
+// Nodes may serve other gateways too, so that one of them may have no room for a sequence that begins, or have given a
+// copy's room to somebody (PartExecutor). Whoever is refused waits for a moment that doubles, up to kBusyPatience
+// for a token; those of its gateway that came later begin after it. While that goes on (crowded()) sequences begin
+// in steps of their own, so that a refusal costs the others nothing, and nothing is guessed.
 #pragma once
 
 #include <cstdint>
@@ -42,14 +47,24 @@ struct BatcherLimits {
 };
 inline constexpr std::size_t kLeastPrefix = 32;       // tokens that are worth a copy, beyond what a kept one has
 inline constexpr std::size_t kRememberedPrompts = 8;  // to find out where prompts part
-inline constexpr int kMostRestarts = 3;
+inline constexpr int kMostRestarts = 3;               // without a token between them
+inline constexpr Nanos kBusyPatience = std::chrono::seconds(60);
+inline constexpr Nanos kFirstPause = std::chrono::milliseconds(10);  // of whoever was refused for want of room
+// Less than kWaitingLasts of the nodes, so that they know who waits.
+inline constexpr Nanos kLongestPause = std::chrono::milliseconds(100);
+inline constexpr Nanos kCrowdedFor = std::chrono::seconds(20);  // after the last refusal or loss of a state
 inline constexpr std::uint64_t kDraftPages = 2;  // that a sequence and its copy before a guess do not share, at most
 inline constexpr std::size_t kDraftingSequences = 2;  // with more that run, steps have rows enough without guesses
 
 class Batcher {
  public:
-  // `first_sequence`: where sequence ids begin; random high bits keep two gateways apart.
+  // `first_sequence`: where sequence ids begin; random high bits (gateway_of) keep two gateways apart.
   Batcher(BatcherLimits limits, std::uint64_t first_sequence) : limits_(limits), next_sequence_(first_sequence) {}
+
+  // The present time, before next_step() and on_reply(). Whoever drives this comes back at wakes_at(), if there is one,
+  // for steps that can go then.
+  void set_time(Nanos now) { now_ = now; }
+  [[nodiscard]] std::optional<Nanos> wakes_at() const;
 
   // Takes a request. Errors: invalid_argument (empty prompt, no tokens wanted), limit (over the context budget), busy
   // (queue full).
@@ -98,7 +113,13 @@ class Batcher {
     int draft_credit = 2;              // guesses are left alone for a while when none was right of late
     std::size_t draft_again = 0;       // tokens, when they are tried again
     bool held = false;                 // until resume()
-    int restarts = 0;
+    int restarts = 0;                  // since the last token
+
+    std::optional<Nanos> refused_since;  // it waits for room at the nodes
+    Nanos again_at{};                    // then its next step may go
+    Nanos pause{}, waited{};             // the last one; and all before refused_since; since the last token
+
+    [[nodiscard]] bool begins() const { return computed == 0 || from.value != 0; }  // the nodes have no state of it
     [[nodiscard]] std::uint64_t longest() const { return std::uint64_t{request.prompt.size()} + request.max_tokens; }
   };
   struct Kept {
@@ -118,6 +139,9 @@ class Batcher {
   void use_prefixes(Generation& g);
   // But the one that is named, and those that somebody is about to begin as. False if there is none.
   bool forget_oldest_prefix(SequenceId but);
+  [[nodiscard]] bool crowded() const { return now_ < crowded_until_; }
+  // Whether its next step may go: it is not under way, held or waiting for room, nor does somebody who came earlier.
+  [[nodiscard]] bool can_go(std::uint64_t id, const Generation& g) const;
   // Of the step's failure.
   void fail_or_restart(std::uint64_t id, const Error& error, bool shared);
   void finish(std::uint64_t id, GenerationEvent event);
@@ -128,6 +152,7 @@ class Batcher {
   BatcherLimits limits_;
   std::uint64_t next_sequence_;
   std::uint64_t last_generation_ = 0, last_step_ = 0, last_served_ = 0;
+  Nanos now_{}, crowded_until_{};
   std::deque<std::pair<std::uint64_t, GenerationRequest>> waiting_;
   std::map<std::uint64_t, Generation> active_;  // in order of arrival
   std::map<std::uint64_t, Flight> flights_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 #include <set>
 
@@ -281,6 +282,161 @@ TEST(Batcher, AGenerationOutlivesItsPlacement) {
   EXPECT_TRUE(std::holds_alternative<FailedEvent>(events.back().second));
 }
 
+// Restarts that are worth a token each are not counted together.
+TEST(Batcher, AGenerationOutlivesManyPlacements) {
+  Batcher b({.sequences = 2, .context = 100, .step_rows = 100}, 1);
+  constexpr int kPlacements = 5 * kMostRestarts;
+  ASSERT_TRUE(b.admit(request_of(counting(0, 10), kPlacements + 1)));
+  for (int i = 0; i < kPlacements; ++i) {
+    auto step = b.next_step();
+    ASSERT_TRUE(step) << i;
+    b.on_reply(step->step, reply_to(*step, 70 + i));
+    step = b.next_step();
+    ASSERT_TRUE(step) << i;
+    b.on_reply(step->step, fail(Code::stale, "another epoch"));
+    b.resume();
+  }
+  auto step = b.next_step();
+  ASSERT_TRUE(step);
+  EXPECT_EQ(step->tokens, joined(counting(0, 10), counting(70, kPlacements)));
+  b.on_reply(step->step, reply_to(*step));
+  EXPECT_TRUE(std::holds_alternative<FinishedEvent>(b.take_events().back().second));
+}
+
+// The copy from before a guess may be missing: nodes had no room for it, or gave it away.
+TEST(Batcher, AMissingCopyCostsOneRestartAndEndsGuessing) {
+  Batcher b({.sequences = 1, .context = 200, .step_rows = 20, .pages = {200, 4}, .drafts = 5}, 1);
+  ASSERT_TRUE(b.admit(request_of({1, 2, 3, 4, 1, 2, 3}, 60)));
+  std::map<SequenceId, std::uint32_t> at;
+  int lost = 0, guessed_after = 0;
+  std::vector<std::int32_t> drawn;
+  for (int steps = 0; steps < 200; ++steps) {
+    auto step = b.next_step();
+    if (!step) break;
+    const SequenceRows& s = step->sequences[0];
+    guessed_after += lost > 0 && step->wanted.size() > 1;
+    if (s.first_position != 0 && !at.contains(s.sequence)) {
+      ++lost;
+      b.on_reply(step->step, fail(Code::not_found, "no attention state here"));
+      continue;
+    }
+    EXPECT_EQ(s.first_position, at[s.sequence]);
+    at[s.sequence] += s.rows;
+    StepReply r;  // a text that begins to repeat itself, and then does not
+    for (const SampledRow& w : step->wanted) {
+      const auto p = static_cast<std::int32_t>(w.sample.position);
+      r.samples.push_back({p % 5 == 0 ? 9 : 1 + p % 4, 0, {}});
+    }
+    b.on_reply(step->step, std::move(r));
+  }
+  for (auto& [id, event] : b.take_events()) {
+    EXPECT_FALSE(std::holds_alternative<FailedEvent>(event));
+    if (auto* t = std::get_if<TokenEvent>(&event)) drawn.push_back(t->sample.token);
+  }
+  ASSERT_EQ(drawn.size(), 60u);
+  for (std::int32_t p = 7; p < 67; ++p) EXPECT_EQ(drawn[static_cast<std::size_t>(p - 7)], p % 5 == 0 ? 9 : 1 + p % 4);
+  EXPECT_EQ(lost, 1);
+  EXPECT_EQ(guessed_after, 0);
+}
+
+TEST(Batcher, WhoFindsNoRoomWaitsForIt) {
+  using std::chrono::seconds;
+  Batcher b({.sequences = 2, .context = 100, .step_rows = 100, .pages = {100, 4}}, 1);
+  Nanos now = seconds(1000);
+  b.set_time(now);
+  ASSERT_TRUE(b.admit(request_of(counting(0, 10), 3)));
+  std::set<SequenceId> seen;
+  int refusals = 0;
+  while (now < seconds(1000) + kBusyPatience / 2) {
+    auto step = b.next_step();
+    ASSERT_TRUE(step);
+    EXPECT_TRUE(seen.insert(step->sequences[0].sequence).second) << "parts of it may have begun somewhere";
+    EXPECT_EQ(step->sequences[0].first_position, 0u);
+    b.on_reply(step->step, fail(Code::busy, "no room for another sequence"));
+    ++refusals;
+    EXPECT_FALSE(b.next_step()) << "not at once";
+    const auto wakes = b.wakes_at();
+    ASSERT_TRUE(wakes);
+    EXPECT_GT(*wakes, now);
+    EXPECT_LE(*wakes, now + kLongestPause);
+    EXPECT_EQ(b.take_released().size(), 1u);
+    b.set_time(now = *wakes);
+    EXPECT_FALSE(b.wakes_at());
+  }
+  EXPECT_GT(refusals, 100);
+  while (auto step = b.next_step()) b.on_reply(step->step, reply_to(*step));
+  auto events = b.take_events();
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_TRUE(std::holds_alternative<FinishedEvent>(events.back().second));
+
+  // Not for ever.
+  b.set_time(now);
+  const Nanos begun = now;
+  ASSERT_TRUE(b.admit(request_of(counting(0, 10), 3)));
+  while (auto step = b.next_step()) {
+    b.on_reply(step->step, fail(Code::busy, "no room for another sequence"));
+    if (const auto wakes = b.wakes_at()) b.set_time(now = *wakes);
+  }
+  events = b.take_events();
+  ASSERT_EQ(events.size(), 1u);
+  const Error& error = std::get<FailedEvent>(events[0].second).error;
+  EXPECT_EQ(error.code, Code::busy);
+  EXPECT_EQ(error.message,
+            "waited 60 s for room on the nodes, which all gateways of this fleet share: no room for another sequence");
+  EXPECT_GE(now, begun + kBusyPatience);
+  EXPECT_LE(now, begun + kBusyPatience + kLongestPause);
+  EXPECT_EQ(b.running(), 0u);
+}
+
+// Whoever is refused begins by itself, before those that came later; those that run go on.
+TEST(Batcher, ARefusalIsNotTheOthers) {
+  Batcher b({.sequences = 4, .context = 100, .step_rows = 100, .pages = {100, 8}}, 1);
+  Nanos now = std::chrono::seconds(1000);
+  b.set_time(now);
+  const auto first_token = [](const Step& s) { return s.tokens.front(); };
+  ASSERT_TRUE(b.admit(request_of(counting(0, 10), 50)));
+  auto step = b.next_step();
+  b.on_reply(step->step, reply_to(*step));
+  ASSERT_TRUE(b.admit(request_of(counting(100, 10), 5)));
+  step = b.next_step();
+  ASSERT_EQ(step->sequences.size(), 2u);
+  b.on_reply(step->step, fail(Code::busy, "no room"));
+  step = b.next_step();
+  ASSERT_TRUE(step);
+  EXPECT_EQ(first_token(*step), 0) << "at once: it had its room";
+  EXPECT_EQ(step->sequences.size(), 1u);
+  b.on_reply(step->step, reply_to(*step));
+  ASSERT_TRUE(b.admit(request_of(counting(200, 10), 5)));
+  for (int i = 0; i < 3; ++i) {
+    for (int j = 0; j < 2; ++j) {
+      step = b.next_step();
+      ASSERT_TRUE(step);
+      EXPECT_EQ(step->sequences.size(), 1u);
+      EXPECT_GT(step->sequences[0].first_position, 0u) << "the one that runs, alone";
+      b.on_reply(step->step, reply_to(*step));
+    }
+    ASSERT_TRUE(b.wakes_at());
+    b.set_time(now = *b.wakes_at());
+    step = b.next_step();
+    ASSERT_TRUE(step);
+    EXPECT_EQ(step->sequences.size(), 1u);
+    EXPECT_EQ(first_token(*step), 100);
+    b.on_reply(step->step, fail(Code::busy, "no room"));
+  }
+  b.set_time(now = *b.wakes_at());
+  step = b.next_step();
+  EXPECT_EQ(first_token(*step), 100);
+  b.on_reply(step->step, reply_to(*step));
+  step = b.next_step();
+  EXPECT_EQ(first_token(*step), 200) << "its turn";
+  EXPECT_EQ(step->sequences.size(), 1u);
+  b.on_reply(step->step, reply_to(*step));
+  step = b.next_step();
+  EXPECT_EQ(step->sequences.size(), 3u);
+  b.on_reply(step->step, reply_to(*step));
+  for (const auto& [id, event] : b.take_events()) EXPECT_TRUE(std::holds_alternative<TokenEvent>(event));
+}
+
 TEST(Batcher, OneSequencesErrorIsNotTheOthers) {
   Batcher b({.sequences = 3, .context = 100, .step_rows = 100, .pages = {100, 3}}, 1);
   std::vector<std::uint64_t> ids;
@@ -371,6 +527,7 @@ TEST(Batcher, Property) {
   std::set<SequenceId> released;
   std::vector<std::uint64_t> ids;
   Pool pool(16);
+  Nanos now = std::chrono::seconds(1);
   const auto drain = [&] {
     for (auto& [id, event] : b.take_events())
       if (!std::holds_alternative<TokenEvent>(event)) ++ended[id];
@@ -391,8 +548,11 @@ TEST(Batcher, Property) {
       const std::size_t i = random.below(in_flight.size());
       const Step step = in_flight[i];
       in_flight.erase(in_flight.begin() + static_cast<std::ptrdiff_t>(i));
-      if (const auto bad = random.below(20); bad < 2)
-        b.on_reply(step.step, fail(bad == 0 ? Code::unavailable : Code::internal, "lost"));
+      constexpr std::array kErrors{Code::unavailable, Code::internal, Code::busy, Code::not_found, Code::stale};
+      b.set_time(now += std::chrono::milliseconds(random.below(random.below(50) == 0 ? 30000 : 30)));
+      if (random.below(4) == 0) b.resume();
+      if (const auto bad = random.below(40); bad < kErrors.size())
+        b.on_reply(step.step, fail(kErrors[bad], "lost"));
       else
         b.on_reply(step.step, reply_to(step));
     } else if (auto step = b.next_step()) {
@@ -418,6 +578,8 @@ TEST(Batcher, Property) {
     drain();
   }
   for (int round = 0; round < 5000 && (b.running() + b.waiting() > 0); ++round) {
+    b.resume();
+    if (const auto wakes = b.wakes_at()) b.set_time(*wakes);
     if (auto step = b.next_step()) in_flight.push_back(std::move(*step));
     if (!in_flight.empty()) {
       b.on_reply(in_flight.back().step, reply_to(in_flight.back()));

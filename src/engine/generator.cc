@@ -18,7 +18,7 @@ Nanos now() {
 
 std::uint64_t random_high_bits() {
   std::random_device device;
-  return static_cast<std::uint64_t>(device()) << 40 ^ static_cast<std::uint64_t>(device()) << 24;
+  return static_cast<std::uint64_t>(device()) << kSequenceCounterBits;
 }
 
 constexpr Nanos kResumeAfter = std::chrono::milliseconds(300);
@@ -84,6 +84,7 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
       placement = info->epoch;
       batcher.set_limits(limits_of(*info, options.queue));
     }
+    batcher.set_time(now());
     while (auto step = batcher.next_step()) {
       if (auto released = batcher.take_released(); !released.empty()) pipeline->release(std::move(released));
       const std::uint64_t number = step->step;
@@ -98,7 +99,11 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
             self->success_at = now();
             if (const auto info = self->pipeline->info()) self->probed = info->epoch;
             self->probe_error.reset();
+          } else if (const auto info = self->pipeline->info();
+                     reply->error().code == Code::busy && info && info->epoch == self->probed) {
+            self->success_at = now();  // nodes that are full of other gateways' sequences are well
           }
+          self->batcher.set_time(now());
           self->batcher.on_reply(number, std::move(*reply));
           if (self->batcher.holds() && !self->resume_at) {
             self->resume_at = now() + kResumeAfter;
@@ -109,6 +114,7 @@ struct Generator::Impl : std::enable_shared_from_this<Generator::Impl> {
         });
       });
     }
+    if (batcher.wakes_at()) wake_timer.notify_all();
   }
 
   void resume() {
@@ -160,6 +166,7 @@ Generator::Generator(std::shared_ptr<Pipeline> pipeline, Options options)
     std::unique_lock lock(self->mutex);
     for (Nanos probe_at = now() + every; !self->stopping;) {
       std::optional<Nanos> next = self->resume_at;
+      if (const auto wakes = self->batcher.wakes_at()) next = std::min(next.value_or(*wakes), *wakes);
       if (every.count() != 0) next = std::min(next.value_or(probe_at), probe_at);
       if (next)
         self->wake_timer.wait_for(lock, *next - now());
@@ -167,6 +174,7 @@ Generator::Generator(std::shared_ptr<Pipeline> pipeline, Options options)
         self->wake_timer.wait(lock);
       if (self->stopping) return;
       if (self->resume_at && now() >= *self->resume_at) self->resume();
+      if (const auto wakes = self->batcher.wakes_at(); wakes && now() >= *wakes) self->pump();
       if (every.count() == 0 || now() < probe_at) continue;
       probe_at = now() + every;
       if (self->probe == 0 && now() - self->success_at >= every && self->pipeline->info()) self->start_probe();

@@ -67,29 +67,78 @@ const Part* PartExecutor::find(std::uint32_t index) const {
   return it == parts_.end() ? nullptr : &it->second->part;
 }
 
-bool PartExecutor::reclaim() {
-  const auto oldest = std::min_element(slots_.begin(), slots_.end(),
-                                       [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-  if (oldest == slots_.end() || now_ - oldest->second.used < kReclaimIdle) return false;
-  const SequenceId forgotten[] = {oldest->first};
-  release(forgotten);
+bool PartExecutor::gives_way(const Slot& slot, bool to_copy) const {
+  const Nanos idle = now_ - slot.used;
+  return idle >= std::max(kReclaimIdle, kReclaimSteps * slot.gap) || (slot.copy && !to_copy && idle.count() > 0);
+}
+
+bool PartExecutor::make_room(bool for_copy) {
+  auto oldest = slots_.end();
+  for (auto it = slots_.begin(); it != slots_.end(); ++it)
+    if (gives_way(it->second, for_copy) && (oldest == slots_.end() || it->second.used < oldest->second.used))
+      oldest = it;
+  if (oldest == slots_.end()) return false;
+  gave_way_.push_back(oldest->first);
+  if (gave_way_.size() > kRememberedReleases) gave_way_.pop_front();
+  free_slot(oldest->first);
   return true;
 }
 
-Result<std::size_t> PartExecutor::take_slot(SequenceId sequence) {
-  if (free_slots_.empty() && !reclaim())
+// What a call names is used now, so that none of it gives way to the rest.
+void PartExecutor::touch(const SequenceRows& rows) {
+  for (const SequenceId id : {rows.from, rows.keep})
+    if (const auto it = slots_.find(id); it != slots_.end()) it->second.used = now_;
+  const auto it = slots_.find(rows.sequence);
+  if (it == slots_.end()) return;
+  Slot& slot = it->second;
+  pace_ = slot.gap = std::max(slot.gap, std::min(now_ - slot.used, kSlowestStep));
+  slot.used = now_;
+  slot.copy = false;
+}
+
+std::size_t PartExecutor::waiting_before(std::uint64_t gateway) const {
+  const auto running = [&](std::uint64_t of) {
+    return std::ranges::count_if(slots_, [&](const auto& s) { return !s.second.copy && gateway_of(s.first) == of; });
+  };
+  const auto mine = running(gateway);
+  return static_cast<std::size_t>(std::ranges::count_if(waiting_, [&](const auto& w) {
+    return w.first != gateway && now_ - w.second < kWaitingLasts && running(w.first) < mine;
+  }));
+}
+
+Result<std::size_t> PartExecutor::take_slot(SequenceId sequence, bool copy) {
+  const std::uint64_t gateway = gateway_of(sequence);
+  const auto room = free_slots_.size() + static_cast<std::size_t>(std::ranges::count_if(
+                                             slots_, [&](const auto& s) { return gives_way(s.second, copy); }));
+  const std::size_t before = waiting_before(gateway);
+  if (room <= before) {
+    if (!copy) {
+      std::erase_if(waiting_, [&](const auto& w) { return now_ - w.second >= kWaitingLasts; });
+      if (waiting_.size() < kMostWaiting || waiting_.contains(gateway)) waiting_[gateway] = now_;
+    }
+    if (room > 0)
+      return fail(Code::busy,
+                  "no room for another sequence of this gateway: {} run here, and another gateway that has fewer waits "
+                  "for what is free; wait, or give the fleet a larger --sequences",
+                  slots_.size());
     return fail(Code::busy,
                 "no room for another sequence: {} run or are kept already; wait, or give the fleet a larger "
                 "--sequences",
                 slots_.size());
+  }
+  if (!copy) waiting_.erase(gateway);
+  if (free_slots_.empty()) make_room(copy);
   const std::size_t slot = free_slots_.back();
   free_slots_.pop_back();
-  slots_[sequence] = {slot, now_};
+  slots_[sequence] = {slot, now_, pace_ / 2, copy};
   return slot;
 }
 
 Result<std::size_t> PartExecutor::slot_of(const SequenceRows& rows) {
   const auto missing = [&](SequenceId id) {
+    if (std::find(gave_way_.begin(), gave_way_.end(), id) != gave_way_.end())
+      return fail(Code::not_found,
+                  "sequence {:x} gave its room on this node to another one; the request must start again", id.value);
     return fail(Code::not_found, "sequence {:x} has no attention state here; the request must start again", id.value);
   };
   const SequenceId id = rows.sequence;
@@ -99,22 +148,25 @@ Result<std::size_t> PartExecutor::slot_of(const SequenceRows& rows) {
   } else {
     if (std::find(released_.begin(), released_.end(), id) != released_.end())
       return fail(Code::stale, "sequence {:x} was released already", id.value);
+    if (std::find(gave_way_.begin(), gave_way_.end(), id) != gave_way_.end()) return missing(id);
     if (rows.from.value != 0) {
       const auto source = slots_.find(rows.from);
       if (source == slots_.end()) return missing(rows.from);
-      MYRIAD_TRY_STATUS(copy_sequence(source->second.index, rows.first_position, id));
+      MYRIAD_TRY_STATUS(copy_sequence(source->second.index, rows.first_position, id, false));
       slot = slots_.at(id).index;
     } else {
       if (rows.first_position != 0) return missing(id);
-      MYRIAD_TRY(slot, take_slot(id));
+      MYRIAD_TRY(slot, take_slot(id, false));
     }
   }
-  // A copy for later is a convenience: where there is no room for it, whoever asks for it is told to start again.
-  if (rows.keep.value != 0 && !slots_.contains(rows.keep)) (void)copy_sequence(slot, rows.first_position, rows.keep);
+  // A copy for later is a convenience: where there is no room for it, or it had to give way, whoever asks for it is
+  // told to start again.
+  if (rows.keep.value != 0 && !slots_.contains(rows.keep))
+    (void)copy_sequence(slot, rows.first_position, rows.keep, true);
   return slot;
 }
 
-Status PartExecutor::copy_sequence(std::size_t from, std::uint32_t position, SequenceId to) {
+Status PartExecutor::copy_sequence(std::size_t from, std::uint32_t position, SequenceId to, bool copy) {
   for (const auto& [index, entry] : parts_) {
     if (!has_state(entry->part.op().kind)) continue;
     const std::uint32_t next = entry->next[from];
@@ -124,7 +176,7 @@ Status PartExecutor::copy_sequence(std::size_t from, std::uint32_t position, Seq
                   "again",
                   to.value, position, next);
   }
-  MYRIAD_TRY(const std::size_t slot, take_slot(to));
+  MYRIAD_TRY(const std::size_t slot, take_slot(to, copy));
   for (auto& [index, entry] : parts_) {
     if (!has_state(entry->part.op().kind)) continue;
     if (entry->recurrent()) std::memcpy(entry->slot(slot), entry->slot(from), entry->slot_bytes);
@@ -138,7 +190,7 @@ Status PartExecutor::copy_sequence(std::size_t from, std::uint32_t position, Seq
 
 Result<std::uint32_t> PartExecutor::take_page() {
   while (free_pages_.empty())
-    if (!reclaim())
+    if (!make_room(false))
       return fail(Code::busy,
                   "no room in the caches: all {} pages of {} positions are in use; wait, or give the fleet more "
                   "--cache-positions",
@@ -178,9 +230,7 @@ Result<Activation> PartExecutor::attend(Entry& entry, std::span<const Activation
   std::vector<SequenceSlice> slices(sequences.size());
   std::vector<std::size_t> slots(sequences.size());
   std::vector<std::vector<std::byte*>> pages(sequences.size());
-  for (const SequenceRows& s : sequences)  // none of them is reclaimed for another
-    for (const SequenceId id : {s.sequence, s.from})
-      if (const auto it = slots_.find(id); it != slots_.end()) it->second.used = now_;
+  for (const SequenceRows& s : sequences) touch(s);
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const SequenceRows& s = sequences[i];
     if (s.rows > budget_.context || s.first_position > budget_.context - s.rows)
@@ -297,18 +347,22 @@ Result<CallReply> PartExecutor::execute(const Call& call) {
   return reply;
 }
 
+void PartExecutor::free_slot(SequenceId sequence) {
+  const auto it = slots_.find(sequence);
+  if (it == slots_.end()) return;
+  auto& pages = slot_pages_[it->second.index];
+  for (const auto page : pages) drop_page(page);
+  pages.clear();
+  free_slots_.push_back(it->second.index);
+  slots_.erase(it);
+}
+
 std::vector<SequenceId> PartExecutor::release(std::span<const SequenceId> sequences) {
   std::vector<SequenceId> fresh;
   for (const auto id : sequences) {
     if (std::find(released_.begin(), released_.end(), id) != released_.end()) continue;
     fresh.push_back(id);
-    if (const auto it = slots_.find(id); it != slots_.end()) {
-      auto& pages = slot_pages_[it->second.index];
-      for (const auto page : pages) drop_page(page);
-      pages.clear();
-      free_slots_.push_back(it->second.index);
-      slots_.erase(it);
-    }
+    free_slot(id);
     released_.push_back(id);
     if (released_.size() > kRememberedReleases) released_.pop_front();
   }

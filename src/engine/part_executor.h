@@ -1,5 +1,12 @@
 // The parts that this process holds, with the attention state of the sequences that run through them, and their
 // execution: for calls from other nodes and for the stages that this node leads. One thread at a time.
+//
+// Slots and pages of the budget belong to whoever comes, and several gateways may: each keeps within the budget by
+// itself, together they may want more. Where no room is left, a sequence that begins takes that of a copy which nobody
+// has begun as yet (of a prompt, or from before a guess), the one used longest ago first; nobody takes a running
+// sequence's unless it seems forgotten. A gateway that was refused and has fewer sequences here than another comes
+// before that one when there is room again. What had to give way is not_found from then on: its gateway computes it
+// again.
 #pragma once
 
 #include <deque>
@@ -21,9 +28,13 @@ namespace myriad {
 
 inline constexpr std::size_t kRememberedReleases = 1024;  // sequences whose late calls are refused
 // When no slot is free, the sequence that was used longest ago gives its slot up, if nothing came for it in this time:
-// a Release can be lost with a connection, and a gateway can die. A gateway keeps no more sequences than there are
-// slots, so a live one is not hit.
+// a Release can be lost with a connection, and a gateway can die. A live one is not hit: where steps are slow, it takes
+// kReclaimSteps of the longest time between two of its steps so far.
 inline constexpr Nanos kReclaimIdle = std::chrono::seconds(2);
+inline constexpr int kReclaimSteps = 4;
+inline constexpr Nanos kSlowestStep = std::chrono::seconds(10);  // that counts for this
+inline constexpr Nanos kWaitingLasts = std::chrono::seconds(1);  // a gateway that was refused and has not come again
+inline constexpr std::size_t kMostWaiting = 64;                  // gateways that come first
 
 class PartExecutor {
  public:
@@ -41,9 +52,9 @@ class PartExecutor {
   [[nodiscard]] std::uint64_t state_bytes() const { return state_bytes_; }
 
   // Items of a round; take(i, output) once for each. Errors name the part: not_found (no such part here, or no such
-  // sequence, or none that another can begin as), busy (no room for another sequence or page), limit (the context
-  // ends), stale (a position other than the next, or a released sequence), and those of PartRunner; then some items may
-  // not have been taken.
+  // sequence, or none that another can begin as, or one that gave way), busy (no room for another sequence or page),
+  // limit (the context ends), stale (a position other than the next, or a released sequence), and those of PartRunner;
+  // then some items may not have been taken.
   struct Item {
     std::uint32_t part;  // its index in the plan
     std::span<const Activation* const> inputs;
@@ -80,15 +91,28 @@ class PartExecutor {
                             std::span<const SequenceRows> sequences);
   // The slot of a sequence whose rows come; takes a free one if it begins here.
   Result<std::size_t> slot_of(const SequenceRows& rows);
-  Result<std::size_t> take_slot(SequenceId sequence);
+  // For a sequence that begins, or a copy for later.
+  Result<std::size_t> take_slot(SequenceId sequence, bool copy);
   // `to` begins as the sequence in slot `from` is at `position`: the pages are shared until somebody writes to them.
-  Status copy_sequence(std::size_t from, std::uint32_t position, SequenceId to);
+  Status copy_sequence(std::size_t from, std::uint32_t position, SequenceId to, bool copy);
   // Gives a slot pages of its own for positions [first, last).
   Status own_pages(std::size_t slot, std::uint32_t first, std::uint32_t last);
   Result<std::uint32_t> take_page();
   void drop_page(std::uint32_t page);
-  // Forgets the sequence that was used longest ago, if that is long enough; false if there is none.
-  bool reclaim();
+  struct Slot {
+    std::size_t index = 0;
+    Nanos used{};
+    Nanos gap{};        // the longest between two of its steps; at first half of another one's
+    bool copy = false;  // made for later, and nobody has begun as it yet
+  };
+  // Whether it gives way to a copy, or to a sequence that begins.
+  [[nodiscard]] bool gives_way(const Slot& slot, bool to_copy) const;
+  // Forgets whoever gives way and was used longest ago; false if there is none.
+  bool make_room(bool for_copy);
+  void touch(const SequenceRows& rows);
+  void free_slot(SequenceId sequence);
+  // Gateways that wait for a slot and have fewer sequences here than `gateway`.
+  [[nodiscard]] std::size_t waiting_before(std::uint64_t gateway) const;
 
   const Graph& graph_;
   Profile profile_;
@@ -96,17 +120,14 @@ class PartExecutor {
   PartRunner runner_;
   std::map<std::uint32_t, std::unique_ptr<Entry>> parts_;
   std::map<OpRef, LeadVectors> leads_;
-  struct Slot {
-    std::size_t index = 0;
-    Nanos used{};
-  };
   std::unordered_map<SequenceId, Slot> slots_;
-  Nanos now_{};
+  Nanos now_{}, pace_{};                    // pace_: the gap of whoever was used last
+  std::map<std::uint64_t, Nanos> waiting_;  // gateways that were refused a slot, and when last
   std::vector<std::size_t> free_slots_;
   CachePages pages_;
   std::vector<std::vector<std::uint32_t>> slot_pages_;  // by slot, in order of positions
   std::vector<std::uint32_t> page_users_, free_pages_;  // empty until a part has a cache
-  std::deque<SequenceId> released_;
+  std::deque<SequenceId> released_, gave_way_;
   std::uint64_t part_bytes_ = 0, state_bytes_ = 0;
 };
 

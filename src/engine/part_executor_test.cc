@@ -20,10 +20,11 @@ class Executor : public testing::Test {
       ASSERT_TRUE(parts_.add(i, std::move(*part)));
     }
   }
-  Result<Activation> attend(std::uint64_t sequence, std::uint32_t position) {
+  Result<Activation> attend(std::uint64_t sequence, std::uint32_t position, SequenceId from = {},
+                            std::uint64_t keep = 0) {
     const Activation x(Form::f32, 1, model_.graph.config().hidden);
     const Activation* inputs[] = {&x};
-    const SequenceRows rows[] = {{{sequence}, position, 1}};
+    const SequenceRows rows[] = {{{sequence}, position, 1, from, {keep}}};
     const PartExecutor::Item item{0, inputs, {}, HeadWant::logits};
     Activation out;
     MYRIAD_TRY_STATUS(parts_.run({&item, 1}, rows, {}, [&](std::size_t, Activation y) { out = std::move(y); }));
@@ -53,8 +54,73 @@ TEST_F(Executor, ASlotThatNobodyReleasedIsReclaimedWhenItIsIdle) {
   parts_.set_time(seconds(102));
   ASSERT_TRUE(attend(2, 1));
   EXPECT_TRUE(attend(3, 0)) << "1 has been idle for two seconds";
-  EXPECT_EQ(attend(1, 1).error().code, Code::stale);
+  EXPECT_EQ(attend(1, 1).error().code, Code::not_found);
   EXPECT_TRUE(attend(2, 2)) << "the other one is as it was";
+  const SequenceId one[] = {{1}};
+  EXPECT_EQ(parts_.release(one).size(), 1u) << "whoever is behind this node may have it still";
+}
+
+TEST_F(Executor, ASequenceOfSlowStepsIsNotTakenForForgotten) {
+  parts_.set_time(seconds(100));
+  ASSERT_TRUE(attend(1, 0));
+  ASSERT_TRUE(attend(2, 0));
+  parts_.set_time(seconds(103));
+  ASSERT_TRUE(attend(1, 1));
+  ASSERT_TRUE(attend(2, 1));
+  parts_.set_time(seconds(108));
+  EXPECT_EQ(attend(3, 0).error().code, Code::busy) << "their steps take three seconds";
+  ASSERT_TRUE(attend(1, 2));
+  parts_.set_time(seconds(115));
+  EXPECT_TRUE(attend(3, 0));
+  EXPECT_EQ(attend(2, 2).error().code, Code::not_found);
+  EXPECT_TRUE(attend(1, 3));
+}
+
+constexpr std::uint64_t of_gateway(std::uint64_t gateway, std::uint64_t sequence) {
+  return gateway << kSequenceCounterBits | sequence;
+}
+
+TEST_F(Executor, CopiesGiveWayToSequencesThatBegin) {
+  const std::uint64_t mine = of_gateway(1, 1), copy = of_gateway(1, 2), other = of_gateway(2, 1);
+  parts_.set_time(seconds(100));
+  ASSERT_TRUE(attend(mine, 0));
+  ASSERT_TRUE(attend(mine, 1, {}, copy));
+  EXPECT_EQ(parts_.sequences(), 2u);
+  parts_.set_time(seconds(101));
+  ASSERT_TRUE(attend(other, 0)) << "nobody has begun as the copy";
+  EXPECT_EQ(attend(copy, 1).error().code, Code::not_found);
+  EXPECT_EQ(attend(of_gateway(1, 3), 1, {copy}).error().code, Code::not_found);
+  EXPECT_TRUE(attend(mine, 2, {}, of_gateway(1, 4))) << "that there is no room for a copy is nobody's fault";
+  EXPECT_EQ(attend(of_gateway(1, 4), 2).error().code, Code::not_found);
+  EXPECT_TRUE(attend(mine, 3));
+  const SequenceId ended[] = {{other}};
+  parts_.release(ended);
+  ASSERT_TRUE(attend(mine, 4, {}, of_gateway(1, 5)));
+  ASSERT_TRUE(attend(of_gateway(1, 5), 4)) << "it runs from now on";
+  parts_.set_time(seconds(102));
+  EXPECT_EQ(attend(of_gateway(2, 2), 0).error().code, Code::busy);
+  EXPECT_TRUE(attend(of_gateway(1, 5), 5));
+}
+
+TEST_F(Executor, AGatewayThatWaitsWithFewerSequencesComesFirst) {
+  parts_.set_time(seconds(100));
+  ASSERT_TRUE(attend(of_gateway(1, 1), 0));
+  ASSERT_TRUE(attend(of_gateway(1, 2), 0));
+  EXPECT_EQ(attend(of_gateway(2, 1), 0).error().code, Code::busy);
+  const SequenceId ended[] = {{of_gateway(1, 1)}};
+  parts_.release(ended);
+  EXPECT_EQ(attend(of_gateway(1, 3), 0).error().code, Code::busy) << "it has one, the other waits with none";
+  ASSERT_TRUE(attend(of_gateway(2, 2), 0));
+  EXPECT_EQ(attend(of_gateway(1, 4), 0).error().code, Code::busy);
+  const SequenceId both[] = {{of_gateway(1, 2)}, {of_gateway(2, 2)}};
+  parts_.release(both);
+  ASSERT_TRUE(attend(of_gateway(1, 5), 0));
+  ASSERT_TRUE(attend(of_gateway(1, 6), 0)) << "nobody else waits";
+  EXPECT_EQ(attend(of_gateway(2, 3), 0).error().code, Code::busy);
+  const SequenceId one[] = {{of_gateway(1, 6)}};
+  parts_.release(one);
+  parts_.set_time(seconds(101));
+  EXPECT_TRUE(attend(of_gateway(1, 7), 0)) << "who has not come again in a second does not wait any more";
 }
 
 TEST_F(Executor, ReleaseFreesASlotOnceAndRefusesLateCalls) {
