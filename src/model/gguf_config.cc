@@ -39,11 +39,16 @@ class Keys {
     return std::string(
         take(file_.metadata().get_or<std::string_view>(prefix_ + std::string(key), otherwise), otherwise));
   }
-  // One number a layer, or one for all.
+  // How many blocks the file has: the layers, and behind them those that predict further tokens (MTP).
+  void set_blocks(std::size_t blocks) { blocks_ = blocks; }
+  // One number a block, or one for all; those of the layers, the first blocks.
   std::vector<std::uint64_t> per_layer(std::string_view key, std::size_t layers) {
-    auto values = take(file_.metadata().get_per_layer<std::uint64_t>(prefix_ + std::string(key), layers),
+    auto values = take(file_.metadata().get_per_layer<std::uint64_t>(prefix_ + std::string(key), blocks_),
                        std::optional<std::vector<std::uint64_t>>());
-    if (values) return std::move(*values);
+    if (values) {
+      values->resize(layers);
+      return std::move(*values);
+    }
     refuse(Code::corrupt, "the key {}{} is missing", prefix_, key);
     return std::vector<std::uint64_t>(layers, 1);
   }
@@ -81,6 +86,7 @@ class Keys {
   const GgufFile& file_;
   std::string prefix_;
   std::optional<Error>& error_;
+  std::size_t blocks_ = 0;
 };
 
 class Reader {
@@ -98,7 +104,7 @@ class Reader {
   Result<ModelConfig> read() {
     c_.architecture = arch_;
     c_.hidden = keys_.size("embedding_length", 1, kMaxHidden);
-    const std::size_t layers = keys_.size("block_count", 1, kMaxLayers);
+    const std::size_t layers = read_layers();
     c_.vocab = keys_.size_or("vocab_size", embedding_rows(), 1, kMaxVocab);
     c_.max_positions = keys_.size("context_length", 1, std::size_t{1} << 40);
     c_.rms_norm_eps = keys_.number("attention.layer_norm_rms_epsilon", 1e-5F, 1e-12, 0.1);
@@ -144,6 +150,17 @@ class Reader {
     if (epsilon >= 1e-12F && epsilon <= 0.1F) return epsilon;
     keys_.refuse(Code::corrupt, "{} is {}, expected a number from 1e-12 to 0.1", kGgufLoraEpsilon, epsilon);
     return c_.rms_norm_eps;
+  }
+
+  // llama.cpp counts the blocks of multi-token prediction, which nothing runs, in block_count.
+  std::size_t read_layers() {
+    const std::size_t blocks = keys_.size("block_count", 1, kMaxLayers);
+    keys_.set_blocks(blocks);
+    c_.nextn_predict_layers = keys_.size_or("nextn_predict_layers", 0, 0, kMaxLayers);
+    if (c_.nextn_predict_layers < blocks) return blocks - c_.nextn_predict_layers;
+    keys_.refuse(Code::corrupt, "{0}.nextn_predict_layers is {1} of {0}.block_count = {2}, expected fewer", arch_,
+                 c_.nextn_predict_layers, blocks);
+    return blocks;
   }
 
   [[nodiscard]] std::size_t embedding_rows() const {
