@@ -196,13 +196,15 @@ class Reader {
     s.base = keys_.number("rope.freq_base", 10000, 1, 1e12);
     const std::string kind = keys_.text("rope.scaling.type", "");
     s.factor = keys_.number("rope.scaling.factor", keys_.number("rope.scale_linear", 1, 0, 1e6), 0, 1e6);
-    if (s.factor == 0) s.factor = 1;
+    if (s.factor == 0 || kind == "none") s.factor = 1;
     if (kind == "yarn") {
       s.scaling = RopeScaling::yarn;
       s.original_context = static_cast<double>(
           keys_.size_or("rope.scaling.original_context_length", c_.max_positions, 1, std::size_t{1} << 40));
       s.beta_fast = keys_.number("rope.scaling.yarn_beta_fast", 32, 0, 1e6);
       s.beta_slow = keys_.number("rope.scaling.yarn_beta_slow", 1, 0, 1e6);
+      // llama.cpp knows these four of other architectures only. The betas and the mix belong to the model's own formula
+      // and converters copy them, so they are obeyed; yarn_attn_factor would come on top of what attn_factor says.
       if (const float mixed = keys_.number("rope.scaling.yarn_ext_factor", 1, -1e6, 1e6); mixed != 1)
         keys_.refuse(Code::unsupported, "rope.scaling.yarn_ext_factor is {}; only 1 is supported", mixed);
     } else if (kind == "linear" || (kind.empty() && s.factor != 1)) {
@@ -213,16 +215,20 @@ class Reader {
     return s;
   }
 
-  void read_rope(std::size_t dims, RopeOrder order) {
+  // As llama.cpp: attn_factor multiplies cosine and sine whatever the scaling, and YaRN's own magnitude comes on top.
+  RopeSettings read_rope(std::size_t dims, RopeOrder order) {
     RopeSettings s = rope_settings(dims);
     const std::vector<float> divisors = rope_divisors(dims);
     s.divisors = divisors;
     c_.rope.order = order;
     c_.rope.frequencies = rope_frequencies(s);
-    const float attention =
-        keys_.number("rope.scaling.attn_factor", 1, 0, 1e6) * keys_.number("rope.scaling.yarn_attn_factor", 1, 0, 1e6);
-    if (s.scaling == RopeScaling::yarn) c_.rope.magnitude = attention * yarn_magnitude(s.factor);
+    c_.rope.magnitude = attention_factor();
+    if (s.scaling == RopeScaling::yarn) c_.rope.magnitude *= yarn_magnitude(s.factor);
+    s.divisors = {};
+    return s;
   }
+
+  float attention_factor() { return keys_.number("rope.scaling.attn_factor", 1, 0, 1e6); }
 
   // Llama 3's frequency factors.
   std::vector<float> rope_divisors(std::size_t dims) {
@@ -275,18 +281,21 @@ class Reader {
     return 1;
   }
 
-  // llama.cpp divides YaRN's own magnitude out again and scales the scores instead, by (1 + multiplier·ln(factor))²;
-  // the converter writes 0.1·mscale_all_dim as the multiplier.
+  // Of the whole head's scores, as llama.cpp has it for this architecture: with the key yarn_log_multiplier (of which
+  // the converter makes 0.1·mscale_all_dim) YaRN's own magnitude of cosine and sine is divided out again, and
+  // (1 + multiplier·ln(factor))² scales the scores instead; a linear scaling, which multiplies nothing elsewhere, has
+  // both in the scores.
   void read_deepseek_rope() {
-    read_rope(c_.mla.qk_rope_dim, RopeOrder::pairs);
-    const RopeSettings s = rope_settings(c_.mla.qk_rope_dim);
-    if (s.scaling != RopeScaling::yarn) return;
-    const float attention =
-        keys_.number("rope.scaling.attn_factor", 1, 0, 1e6) * keys_.number("rope.scaling.yarn_attn_factor", 1, 0, 1e6);
-    const double multiplier = keys_.number("rope.scaling.yarn_log_multiplier", 0, 0, 1e3);
-    const double magnitude = attention * double{yarn_magnitude(s.factor, 10 * multiplier)};
-    c_.rope.magnitude = 1;
-    c_.softmax_scale = static_cast<float>(magnitude * magnitude / std::sqrt(static_cast<double>(c_.mla.qk_dim())));
+    const RopeSettings s = read_rope(c_.mla.qk_rope_dim, RopeOrder::pairs);
+    const double attention = attention_factor(), own = yarn_magnitude(s.factor);
+    const double multiplier = keys_.number("rope.scaling.yarn_log_multiplier", 0, -1e3, 1e3);
+    const double stretch = static_cast<float>(1 + multiplier * std::log(s.factor));  // as a config's own is rounded
+    double magnitude = attention;
+    if (s.scaling == RopeScaling::linear) magnitude *= own * stretch;
+    if (s.scaling == RopeScaling::yarn) magnitude *= multiplier != 0 ? stretch : own;
+    if (s.scaling == RopeScaling::yarn && multiplier != 0) c_.rope.magnitude = static_cast<float>(attention);
+    if (magnitude != 1)
+      c_.softmax_scale = static_cast<float>(magnitude * magnitude / std::sqrt(static_cast<double>(c_.mla.qk_dim())));
   }
 
   void read_moe(std::size_t layers) {
