@@ -10,11 +10,9 @@
 namespace myriad {
 namespace {
 
-constexpr float kL2Epsilon = 1e-6F;  // added under the root (spec §3.0)
-
 // x ← x / sqrt(Σx² + ε) · scale
-void l2_normalise(const Kernels& kernels, std::span<float> x, float scale) {
-  const float r = exact_rsqrt(kernels.sum_of_squares(x.data(), x.size()) + kL2Epsilon);
+void l2_normalise(const Kernels& kernels, std::span<float> x, float eps, float scale) {
+  const float r = exact_rsqrt(kernels.sum_of_squares(x.data(), x.size()) + eps);
   for (float& v : x) v = v * r * scale;
 }
 
@@ -75,8 +73,8 @@ void KdaHead::step(const ModelConfig& config, const Kernels& kernels, const KdaH
   kernels.conv_silu(w.conv_q.data(), taps_, history, in.q, q_.data(), dim_);
   kernels.conv_silu(w.conv_k.data(), taps_, history + past, in.k, k_.data(), dim_);
   kernels.conv_silu(w.conv_v.data(), taps_, history + 2 * past, in.v, v_.data(), dim_);
-  l2_normalise(kernels, q_, inverse_root(dim_));
-  l2_normalise(kernels, k_, 1.0F);
+  l2_normalise(kernels, q_, config.kda.l2_norm_eps, inverse_root(dim_));
+  l2_normalise(kernels, k_, config.kda.l2_norm_eps, 1.0F);
 
   const float rate = exact_exp(w.a_log);
   for (std::size_t i = 0; i < dim_; ++i) {

@@ -40,6 +40,7 @@ struct KdaConfig {
   std::size_t conv_taps = 0;              // of the short convolutions on q, k and v
   std::optional<float> gate_lower_bound;  // γ: decay g = γ·sigmoid(e^A z); without it g = −e^A·softplus(z)
   bool full_rank_gate = false;  // output gate from g_proj [width, hidden]; else g_b_proj · g_a_proj of rank head_dim
+  float l2_norm_eps = 1e-6F;    // of the norm of queries and keys, added under the root (spec §3.0; in GGUF files §11)
   [[nodiscard]] std::size_t width() const { return heads * head_dim; }  // P
 };
 
@@ -99,7 +100,8 @@ struct MoeConfig {
   RouterScore score = RouterScore::sigmoid;
   bool selection_bias = true;  // a bias for the selection only, never in the weights
   // Experts in `groups` equal runs; only the `top_groups` best of them are chosen from. A group counts as the sum of
-  // its two best scores (with bias), or without a bias as its best.
+  // its two best scores, with the bias if there is one (DeepSeek V3; llama.cpp does so with and without a bias. The
+  // rule of DeepSeek V2, a group's best score, belongs to no family that is read here.)
   std::size_t groups = 1, top_groups = 1;
   [[nodiscard]] std::size_t shared_intermediate() const { return shared_experts * intermediate; }
 };
@@ -136,7 +138,8 @@ struct ModelConfig {
   bool f32_residual = false;  // in `fast` the residual stream is not rounded to bf16 beside bf16 weights
   std::size_t attn_res_block_size = 0;  // block attention residuals every so many layers; 0: ordinary residuals
   float rms_norm_eps = 0;
-  float lora_norm_eps = 1e-6F;  // of q_a_layernorm and kv_a_layernorm (spec §3.0: 1e-6 in Hugging Face checkpoints)
+  float lora_norm_eps = 1e-6F;  // of q_a_layernorm and kv_a_layernorm (spec §3.0: 1e-6 in Hugging Face checkpoints; in
+                                // GGUF files rms_norm_eps)
   std::size_t max_positions = 0;
   std::optional<std::uint32_t> bos_token;
   std::vector<std::uint32_t> eos_tokens;  // usually one

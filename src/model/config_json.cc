@@ -24,7 +24,11 @@ float read_bits(Fields& f, std::string_view name, double min, double max) {
 }
 
 Json kda_json(const KdaConfig& k) {
-  Json j = {{"heads", k.heads}, {"head_dim", k.head_dim}, {"taps", k.conv_taps}, {"full_rank_gate", k.full_rank_gate}};
+  Json j = {{"heads", k.heads},
+            {"head_dim", k.head_dim},
+            {"taps", k.conv_taps},
+            {"full_rank_gate", k.full_rank_gate},
+            {"l2_norm_eps", bits(k.l2_norm_eps)}};
   if (k.gate_lower_bound) j["gate_lower_bound"] = bits(*k.gate_lower_bound);
   return j;
 }
@@ -35,6 +39,7 @@ KdaConfig read_kda(Fields f) {
   k.head_dim = f.size("head_dim", 1, kMaxHeadDim);
   k.conv_taps = f.size("taps", 1, kMaxConvTaps);
   k.full_rank_gate = f.flag("full_rank_gate");
+  if (f.has("l2_norm_eps")) k.l2_norm_eps = read_bits(f, "l2_norm_eps", 1e-13, 0.2);
   if (f.has("gate_lower_bound")) k.gate_lower_bound = read_bits(f, "gate_lower_bound", -1000, 0);
   return k;
 }

@@ -108,7 +108,7 @@ class Reader {
     c_.vocab = keys_.size_or("vocab_size", embedding_rows(), 1, kMaxVocab);
     c_.max_positions = keys_.size("context_length", 1, std::size_t{1} << 40);
     c_.rms_norm_eps = keys_.number("attention.layer_norm_rms_epsilon", 1e-5F, 1e-12, 0.1);
-    c_.lora_norm_eps = lora_epsilon();
+    c_.lora_norm_eps = own_epsilon(kGgufLoraEpsilon);
     c_.tied_embeddings = file_.find("output.weight") == nullptr;
     c_.trunk_dtype = DType::f32;
     c_.f32_residual = true;  // as llama.cpp has it
@@ -139,16 +139,16 @@ class Reader {
  private:
   [[nodiscard]] bool is_kimi() const { return arch_ == "kimi-k3" || arch_ == "kimi-linear"; }
 
-  // As llama.cpp runs such files, unless Myriad wrote it and knew better.
-  float lora_epsilon() {
-    auto own = file_.metadata().get<float>(kGgufLoraEpsilon);
+  // llama.cpp has one epsilon for all norms. Myriad writes the others where a model has others.
+  float own_epsilon(std::string_view key) {
+    auto own = file_.metadata().get<float>(key);
     if (!own) {
       if (!error_) error_ = std::move(own).error();
       return c_.rms_norm_eps;
     }
     const float epsilon = own->value_or(c_.rms_norm_eps);
     if (epsilon >= 1e-12F && epsilon <= 0.1F) return epsilon;
-    keys_.refuse(Code::corrupt, "{} is {}, expected a number from 1e-12 to 0.1", kGgufLoraEpsilon, epsilon);
+    keys_.refuse(Code::corrupt, "{} is {}, expected a number from 1e-12 to 0.1", key, epsilon);
     return c_.rms_norm_eps;
   }
 
@@ -181,10 +181,10 @@ class Reader {
     if (g.width() > kMaxHidden)
       keys_.refuse(Code::limit, "{} heads of {} make a vector of {} values, expected at most {}", g.heads, g.head_dim,
                    g.width(), kMaxHidden);
-    g.qkv_bias = file_.find("blk.0.attn_q.bias") != nullptr;
-    g.qk_norm = file_.find("blk.0.attn_q_norm.weight") != nullptr;
-    if (file_.find("blk.0.attn_output.bias") != nullptr)
-      keys_.refuse(Code::unsupported, "it has attn_output.bias: biases of the output projection are not supported");
+    for (std::size_t l = 0; l < layers; ++l)
+      for (const char part : {'q', 'k', 'v'})
+        if (file_.find(fmt::format("blk.{}.attn_{}.bias", l, part)) != nullptr) g.qkv_bias = true;
+    g.qk_norm = arch_.starts_with("qwen3");
     const std::size_t dims = keys_.size_or("rope.dimension_count", g.head_dim, 0, g.head_dim);
     read_rope(dims, arch_ == "llama" ? RopeOrder::pairs : RopeOrder::halves);
   }
@@ -315,15 +315,7 @@ class Reader {
                     file_.find(first + "ffn_norm_exps.weight") != nullptr;
     m.selection_bias =
         file_.find(first + "exp_probs_b.bias") != nullptr || file_.find(first + "exp_probs_b") != nullptr;
-    // llama.cpp: 0 (or nothing) is softmax, but for the Kimis, which have only ever been sigmoid.
-    const std::size_t gate = keys_.size_or("expert_gating_func", is_kimi() ? 2 : 0, 0, 100);
-    if (gate > 2)
-      keys_.refuse(Code::unsupported, "expert_gating_func is {}, expected 1 (softmax) or 2 (sigmoid)", gate);
-    m.score = gate == 2 ? RouterScore::sigmoid : RouterScore::softmax;
-    m.renormalize =
-        arch_ == "kimi-linear" || arch_ == "llama" || arch_ == "qwen3moe" || keys_.flag("expert_weights_norm", false);
-    m.scaling_factor = keys_.number("expert_weights_scale", 1, 0, 1e6);
-    if (m.scaling_factor == 0) m.scaling_factor = 1;
+    read_router(m);
     m.groups = std::max<std::size_t>(1, keys_.size_or("expert_group_count", 1, 0, experts));
     m.top_groups = std::max<std::size_t>(1, keys_.size_or("expert_group_used_count", m.groups, 0, experts));
     if (m.groups == 1) m.top_groups = 1;
@@ -333,6 +325,21 @@ class Reader {
     if (m.shared_intermediate() > kMaxHidden)
       keys_.refuse(Code::limit, "the shared experts are {} wide, expected at most {}", m.shared_intermediate(),
                    kMaxHidden);
+  }
+
+  // llama.cpp reads these keys only where routers differ: llama and qwen3moe are a softmax, renormalised.
+  void read_router(MoeConfig& m) {
+    m.score = RouterScore::softmax;
+    m.renormalize = true;
+    if (arch_ == "llama" || arch_ == "qwen3moe") return;
+    // 0 (or nothing) is softmax, but for the Kimis, which have only ever been sigmoid.
+    const std::size_t gate = keys_.size_or("expert_gating_func", is_kimi() ? 2 : 0, 0, 100);
+    if (gate > 2)
+      keys_.refuse(Code::unsupported, "expert_gating_func is {}, expected 1 (softmax) or 2 (sigmoid)", gate);
+    if (gate == 2) m.score = RouterScore::sigmoid;
+    m.renormalize = arch_ == "kimi-linear" || keys_.flag("expert_weights_norm", false);
+    m.scaling_factor = keys_.number("expert_weights_scale", 1, 0, 1e6);
+    if (m.scaling_factor == 0) m.scaling_factor = 1;
   }
 
   // Kimi Linear and K3 (spec §6.2): head_count_kv is 0 on KDA layers.
@@ -350,8 +357,11 @@ class Reader {
       c_.kda.head_dim = keys_.size("kda.head_dim", 1, kMaxHeadDim);
       c_.kda.conv_taps = keys_.size("ssm.conv_kernel", 1, kMaxConvTaps);
       c_.kda.full_rank_gate = file_.find(fmt::format("blk.{}.ssm_g.weight", first)) != nullptr;
-      const float bound = keys_.number("kda.gate_lower_bound", -INFINITY, -INFINITY, 0);
-      if (std::isfinite(bound)) c_.kda.gate_lower_bound = bound;
+      c_.kda.l2_norm_eps = own_epsilon(kGgufL2Epsilon);
+      if (arch_ == "kimi-k3") {
+        const float bound = keys_.number("kda.gate_lower_bound", -INFINITY, -INFINITY, 0);
+        if (std::isfinite(bound)) c_.kda.gate_lower_bound = bound;
+      }
       if (c_.kda.width() > kMaxHidden)
         keys_.refuse(Code::limit, "KDA is {} wide, expected at most {}", c_.kda.width(), kMaxHidden);
     }
@@ -390,8 +400,9 @@ class Reader {
                             "final_logit_softcapping", "logit_scale", "embedding_scale", "residual_scale"})
       if (keys_.number(key, 0, -1e30, 1e30) != 0)
         keys_.refuse(Code::unsupported, "{}.{} is set, which nothing here runs", arch_, key);
-    if (keys_.size_or("attention.sliding_window", 0, 0, std::size_t{1} << 40) != 0 && arch_ != "llama")
-      keys_.refuse(Code::unsupported, "{}.attention.sliding_window is set, which nothing here runs", arch_);
+    if (!keys_.flag("attention.causal", true))
+      keys_.refuse(Code::unsupported, "{}.attention.causal is false: a model that reads its text both ways is not run",
+                   arch_);
   }
 
   const GgufFile& file_;

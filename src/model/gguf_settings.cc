@@ -45,6 +45,8 @@ class ConfigSettings {
     if (c_.dense_layers < c_.layers()) add_moe();
     if (c_.lora_norm_eps != c_.rms_norm_eps && c_.layers_of(AttentionKind::mla) != 0)
       out_.push_back({std::string(kGgufLoraEpsilon), c_.lora_norm_eps});
+    if (c_.kda.l2_norm_eps != c_.rms_norm_eps && c_.layers_of(AttentionKind::kda) != 0)
+      out_.push_back({std::string(kGgufL2Epsilon), c_.kda.l2_norm_eps});
   }
 
   // How the rotation came about. Errors: unsupported.

@@ -361,7 +361,7 @@ void keep_best_groups(const MoeConfig& moe, std::span<float> choice) {
       second = std::max(second, std::min(first, v));
       first = std::max(first, v);
     }
-    worth[g] = moe.selection_bias && size > 1 ? first + second : first;
+    worth[g] = size > 1 ? first + second : first;
   }
   std::vector<std::size_t> order(moe.groups);
   std::iota(order.begin(), order.end(), std::size_t{0});
