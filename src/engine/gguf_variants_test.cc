@@ -1,0 +1,200 @@
+// Files that differ from those of golden/gguf in one thing of metadata or tensors each, against llama.cpp:
+// tests/data/gguf_variants.json names the changes and what llama.cpp makes of them, and tests/oracle/
+// make_gguf_variants.py is what asked it.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "engine/test_model.h"
+#include "model/gguf_weights.h"
+#include "model/gguf_writer.h"
+#include "model/interpreter.h"
+#include "quant/blocks.h"
+
+namespace myriad {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+struct Tensor {
+  std::string name;
+  std::vector<std::uint64_t> dims;
+  std::vector<float> values;
+};
+
+// A file in memory, its tensors widened to F32.
+class Variant {
+ public:
+  explicit Variant(const fs::path& path) : file_(GgufFile::open(path).value()) {
+    for (const GgufTensor& t : file_.tensors()) {
+      std::vector<std::byte> raw(t.bytes);
+      EXPECT_TRUE(file_.read(t, 0, raw));
+      std::vector<float> values(t.elements());
+      dequantize(*dtype_of(t.type), raw.data(), values.size(), values.data());
+      tensors_.push_back({std::string(t.name), {t.dims().begin(), t.dims().end()}, std::move(values)});
+    }
+    prefix_ = std::string(file_.architecture().value()) + ".";
+  }
+
+  // The changes of a case, as make_gguf_variants.py makes them.
+  void change(const Json& by) {
+    for (const auto& [key, value] : by.value("set", Json::object()).items()) set_[prefix_ + key] = value;
+    for (const auto& part : by.value("drop", Json::array()))
+      std::erase_if(tensors_, [&](const Tensor& t) { return t.name.find(part.get<std::string>()) != t.name.npos; });
+    if (by.contains("copy_block")) {
+      const std::string from = fmt::format("blk.{}.", by["copy_block"][0].get<int>());
+      const std::string to = fmt::format("blk.{}.", by["copy_block"][1].get<int>());
+      for (std::size_t i = 0, n = tensors_.size(); i < n; ++i)
+        if (tensors_[i].name.starts_with(from)) {
+          Tensor copy = tensors_[i];
+          copy.name = to + copy.name.substr(from.size());
+          tensors_.push_back(std::move(copy));
+        }
+    }
+    for (const auto& [name, range] : by.value("fill", Json::object()).items()) {
+      const auto low = range[1].get<float>(), high = range[2].get<float>();
+      Tensor t{name, range[0].get<std::vector<std::uint64_t>>(), {}};
+      std::uint64_t n = 1;
+      for (const auto d : t.dims) n *= d;
+      for (std::uint64_t i = 0; i < n; ++i)
+        t.values.push_back(low + (high - low) * (static_cast<float>(i) / static_cast<float>(n)));
+      tensors_.push_back(std::move(t));
+    }
+  }
+
+  void write(const fs::path& path) const {
+    GgufWriter out(path, {});
+    for (const auto& [key, typed] : set_.items())
+      if (!typed.is_null()) set(out, key, typed);
+    for (const GgufKey& key : file_.metadata().keys())
+      if (!set_.contains(key.name)) copy(out, key);
+    for (const Tensor& t : tensors_) ASSERT_TRUE(out.declare(t.name, GgmlType::f32, t.dims));
+    ASSERT_TRUE(out.begin());
+    for (const Tensor& t : tensors_) {
+      std::vector<float> little = t.values;
+      little_in_place(std::span(little));
+      ASSERT_TRUE(out.append(t.name, std::as_bytes(std::span(little))));
+    }
+    ASSERT_TRUE(out.finish());
+  }
+
+ private:
+  static void set(GgufWriter& out, const std::string& key, const Json& typed) {
+    const auto& [kind, value] = *typed.items().begin();
+    if (kind == "u32") {
+      ASSERT_TRUE(out.set(key, value.get<std::uint32_t>()));
+    } else if (kind == "f32") {
+      ASSERT_TRUE(out.set(key, value.get<float>()));
+    } else if (kind == "bool") {
+      ASSERT_TRUE(out.set(key, value.get<bool>()));
+    } else {
+      ASSERT_EQ(kind, "string");
+      ASSERT_TRUE(out.set(key, std::string_view(value.get_ref<const std::string&>())));
+    }
+  }
+  // What the golden files hold: numbers, flags, strings, lists of them.
+  void copy(GgufWriter& out, const GgufKey& key) const {
+    const GgufMetadata& from = file_.metadata();
+    switch (key.type) {
+      case GgufValueType::string:
+        ASSERT_TRUE(out.set(key.name, *from.get<std::string_view>(key.name).value()));
+        break;
+      case GgufValueType::boolean:
+        ASSERT_TRUE(out.set(key.name, *from.get<bool>(key.name).value()));
+        break;
+      case GgufValueType::f32:
+        ASSERT_TRUE(out.set(key.name, *from.get<float>(key.name).value()));
+        break;
+      case GgufValueType::array:
+        if (key.element == GgufValueType::string) {
+          const GgufStrings strings = *from.get_strings(key.name).value();
+          std::vector<std::string_view> list;
+          for (std::size_t i = 0; i < strings.size(); ++i) list.push_back(strings[i]);
+          ASSERT_TRUE(out.set_strings(key.name, list));
+        } else if (key.element == GgufValueType::f32) {
+          ASSERT_TRUE(out.set_array<float>(key.name, *from.get_array<float>(key.name).value()));
+        } else {
+          ASSERT_TRUE(out.set_array<std::int32_t>(key.name, *from.get_array<std::int32_t>(key.name).value()));
+        }
+        break;
+      default:
+        if (key.name == kGgufAlignmentKey) break;
+        ASSERT_TRUE(out.set(key.name, *from.get<std::uint32_t>(key.name).value()));
+    }
+  }
+
+  GgufFile file_;
+  std::string prefix_;
+  std::vector<Tensor> tensors_;
+  Json set_ = Json::object();
+};
+
+const Json& variants() {
+  static const Json json = [] {
+    std::ifstream in(fs::path(MYRIAD_SOURCE_DIR) / "tests/data/gguf_variants.json");
+    return Json::parse(in);
+  }();
+  return json;
+}
+
+class GgufVariants : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* folder = std::getenv("MYRIAD_TEST_DATA");
+    if (folder == nullptr || !fs::exists(fs::path(folder) / "golden/gguf"))
+      GTEST_SKIP() << "MYRIAD_TEST_DATA has no golden/gguf";
+    golden_ = fs::path(folder) / "golden/gguf";
+    path_ = fs::temp_directory_path() / fmt::format("myriad-variant-{}.gguf", ::getpid());
+  }
+  void TearDown() override {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove(path_, ignored);
+  }
+  Result<GgufWeights> open(const std::string& file, const Json& changes) const {
+    Variant variant(golden_ / file);
+    variant.change(changes);
+    variant.write(path_);
+    return GgufWeights::open(path_);
+  }
+  void expect_refused(const std::string& file, const Json& changes, std::string_view words) const {
+    const auto weights = open(file, changes);
+    ASSERT_FALSE(weights) << file << " " << changes.dump() << ", expected: " << words;
+    EXPECT_NE(weights.error().message.find(words), std::string::npos) << weights.error().message;
+    EXPECT_NE(weights.error().message.find(path_.filename().string()), std::string::npos) << weights.error().message;
+  }
+
+  fs::path golden_, path_;
+};
+
+TEST_F(GgufVariants, GiveTheProbabilitiesOfLlamaCpp) {
+  const auto ids = variants()["ids"].get<std::vector<std::int32_t>>();
+  for (const Json& entry : variants()["cases"]) {
+    const auto name = entry["name"].get<std::string>();
+    const auto weights = open(entry["file"].get<std::string>(), entry);
+    ASSERT_TRUE(weights) << name << ": " << weights.error().to_string();
+    auto interpreter = Interpreter::load(*weights, Profile::exact);
+    ASSERT_TRUE(interpreter) << name << ": " << interpreter.error().to_string();
+    const auto logits = interpreter->forward(ids);
+    ASSERT_TRUE(logits) << name << ": " << logits.error().to_string();
+    double sum = 0;
+    const std::vector<float>& last = logits->back();
+    for (const float v : last) sum += std::exp(double{v});
+    double most = 0;
+    for (const Json& pair : entry["logprobs"])
+      most = std::max(most, std::abs(double{last[pair[0].get<std::size_t>()]} - std::log(sum) - pair[1].get<double>()));
+    EXPECT_LT(most, 3e-4) << name;
+    if (std::getenv("MYRIAD_SHOW_DISTANCES") != nullptr) std::printf("%-60s %.2e\n", name.c_str(), most);
+    // What a manifest carries is the same model.
+    const std::string carried = config_to_json(weights->config());
+    const auto read_back = parse_config(carried);
+    ASSERT_TRUE(read_back) << name << ": " << read_back.error().to_string();
+    EXPECT_EQ(config_to_json(*read_back), carried) << name;
+  }
+}
+
+}  // namespace
+}  // namespace myriad
