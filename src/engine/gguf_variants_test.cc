@@ -42,8 +42,10 @@ class Variant {
 
   // The changes of a case, as make_gguf_variants.py makes them.
   void change(const Json& by) {
-    for (const auto& [key, value] : by.value("set", Json::object()).items()) set_[prefix_ + key] = value;
-    for (const auto& part : by.value("drop", Json::array()))
+    const Json set = by.value("set", Json::object()), drop = by.value("drop", Json::array()),
+               fill = by.value("fill", Json::object());
+    for (const auto& [key, value] : set.items()) set_[prefix_ + key] = value;
+    for (const auto& part : drop)
       std::erase_if(tensors_, [&](const Tensor& t) { return t.name.find(part.get<std::string>()) != t.name.npos; });
     if (by.contains("copy_block")) {
       const std::string from = fmt::format("blk.{}.", by["copy_block"][0].get<int>());
@@ -55,7 +57,7 @@ class Variant {
           tensors_.push_back(std::move(copy));
         }
     }
-    for (const auto& [name, range] : by.value("fill", Json::object()).items()) {
+    for (const auto& [name, range] : fill.items()) {
       const auto low = range[1].get<float>(), high = range[2].get<float>();
       Tensor t{name, range[0].get<std::vector<std::uint64_t>>(), {}};
       std::uint64_t n = 1;
@@ -84,7 +86,8 @@ class Variant {
 
  private:
   static void set(GgufWriter& out, const std::string& key, const Json& typed) {
-    const auto& [kind, value] = *typed.items().begin();
+    const std::string& kind = typed.begin().key();
+    const Json& value = typed.begin().value();
     if (kind == "u32") {
       ASSERT_TRUE(out.set(key, value.get<std::uint32_t>()));
     } else if (kind == "f32") {
@@ -193,6 +196,75 @@ TEST_F(GgufVariants, GiveTheProbabilitiesOfLlamaCpp) {
     const auto read_back = parse_config(carried);
     ASSERT_TRUE(read_back) << name << ": " << read_back.error().to_string();
     EXPECT_EQ(config_to_json(*read_back), carried) << name;
+  }
+}
+
+// What no operator would take, or what one would miss, is refused by its name: left out in silence it would give wrong
+// results. So does llama.cpp ("wrong number of tensors").
+TEST_F(GgufVariants, WithTensorsThatNothingTakesAreRefused) {
+  const std::string llama = "llama-dense-Q8_0.gguf", qwen2 = "qwen2-dense-Q8_0.gguf", qwen3 = "qwen3-dense-F32.gguf";
+  const auto added = [](const char* name, std::uint64_t n) {
+    return Json{{"fill", {{name, {{n}, 0.5, 1.5}}}}};
+  };
+  for (const char* name :
+       {"blk.0.ffn_gate.bias", "blk.1.ffn_up.bias", "blk.3.ffn_down.bias", "blk.2.attn_output.bias",
+        "blk.0.attn_sub_norm.weight", "blk.1.attn_q_norm.weight", "blk.4.attn_norm.weight", "output.bias",
+        "output_norm.bias", "blk.0.nextn.enorm.weight", "rope_factors_long.weight", "blk.0.exp_probs_b.bias"})
+    expect_refused(llama, added(name, 128), name);
+  expect_refused(llama, {{"set", {{"block_count", {{"u32", 1}}}}}}, "blk.1.");
+  expect_refused(qwen3, {{"set", {{"block_count", {{"u32", 3}}}}}}, "blk.3.");
+  expect_refused("llama-moe-Q8_0.gguf", added("blk.0.ffn_gate_shexp.weight", 128), "blk.0.ffn_gate_shexp.weight");
+  expect_refused("deepseek2-moe-Q8_0.gguf", {{"drop", {"blk.1.exp_probs_b"}}}, "blk.2.exp_probs_b.bias");
+  expect_refused("deepseek2-moe-Q8_0.gguf", {{"set", {{"expert_shared_count", {{"u32", 0}}}}}}, "shexp.weight");
+  // Not so what is there twice.
+  EXPECT_TRUE(open(llama, added("rope_freqs.weight", 16)));
+  EXPECT_TRUE(open(llama, added("blk.0.attn_rot_embd.weight", 16)));
+}
+
+TEST_F(GgufVariants, WithTensorsMissingOfSomeLayersAreRefused) {
+  const auto expect_missing = [&](const std::string& file, const Json& changes, std::string_view words) {
+    const auto weights = open(file, changes);
+    ASSERT_TRUE(weights) << weights.error().to_string();
+    const Status complete = weights->verify_complete();
+    ASSERT_FALSE(complete) << file << " " << changes.dump();
+    EXPECT_NE(complete.error().message.find(words), std::string::npos) << complete.error().message;
+    EXPECT_FALSE(Interpreter::load(*weights, Profile::exact));
+  };
+  for (const char* name : {"blk.0.attn_q_norm.weight", "blk.0.attn_k_norm.weight", "blk.2.attn_k_norm.weight"})
+    expect_missing("qwen3-dense-F32.gguf", {{"drop", {name}}}, name);
+  for (const char* name : {"blk.0.attn_q.bias", "blk.0.attn_v.bias", "blk.3.attn_k.bias"})
+    expect_missing("qwen2-dense-Q8_0.gguf", {{"drop", {name}}}, name);
+  expect_missing("qwen3-dense-F32.gguf", {{"drop", {"blk.0.attn_q_norm", "blk.0.attn_k_norm"}}}, "attn_q_norm");
+  expect_missing("llama-dense-Q8_0.gguf",
+                 {{"fill", {{"blk.1.attn_k.bias", {{64}, 0.0, 1.0}}, {"blk.1.attn_v.bias", {{64}, 0.0, 1.0}}}}},
+                 "blk.0.attn_q.bias");
+}
+
+TEST_F(GgufVariants, WithMetadataThatNothingRunsAreRefused) {
+  const auto with = [](const char* key, const Json& value) { return Json{{"set", {{key, value}}}}; };
+  expect_refused("llama-dense-Q8_0.gguf", with("attention.causal", {{"bool", false}}), "attention.causal is false");
+  expect_refused("llama-dense-Q8_0.gguf", with("nextn_predict_layers", {{"u32", 4}}), "nextn_predict_layers is 4");
+  EXPECT_TRUE(open("llama-dense-Q8_0.gguf", with("attention.causal", {{"bool", true}})));
+}
+
+// What this checks is the model's own formula (arXiv 2309.00071), not llama.cpp, which takes 32 and 1 for these
+// architectures whatever the file says.
+TEST_F(GgufVariants, TakeYarnsBetasFromTheFile) {
+  const auto weights = open("qwen2-dense-Q8_0.gguf", {{"set",
+                                                       {{"rope.scaling.type", {{"string", "yarn"}}},
+                                                        {"rope.scaling.factor", {{"f32", 4.0}}},
+                                                        {"rope.scaling.original_context_length", {{"u32", 2048}}},
+                                                        {"rope.scaling.yarn_beta_fast", {{"f32", 8.0}}},
+                                                        {"rope.scaling.yarn_beta_slow", {{"f32", 2.0}}},
+                                                        {"rope.freq_base", {{"f32", 10000.0}}}}}});
+  ASSERT_TRUE(weights) << weights.error().to_string();
+  const std::vector<float>& f = weights->config().rope.frequencies;
+  ASSERT_EQ(f.size(), 16U);
+  // Pair i turns 2048·10000^(-i/16)/2π times: 8 times at i = 6.4, twice at 8.9; so the ramp goes from 6 to 9.
+  for (std::size_t i = 0; i < f.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - 6) / 3, 0.0, 1.0);
+    const double plain = std::pow(10000.0, -static_cast<double>(i) / 16);
+    EXPECT_NEAR(f[i], plain * (1 - ramp) + plain / 4 * ramp, 1e-6 * plain) << i;
   }
 }
 

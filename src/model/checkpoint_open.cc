@@ -326,29 +326,6 @@ struct CheckpointBuilder {
       return {};
     });
   }
-
-  // Announced multi-token-prediction layers may be ignored as long as there is nothing to ignore.
-  Status check_extra_layers() {
-    if (out.config_.nextn_predict_layers == 0) return {};
-    constexpr std::string_view kLayers = "model.layers.";
-    for (const TensorInfo& t : out.tensors_) {
-      bool extra = t.name.starts_with("mtp.") || t.name.starts_with("model.mtp");
-      if (t.name.starts_with(kLayers)) {
-        std::size_t layer = 0;
-        for (std::size_t i = kLayers.size();
-             i < t.name.size() && t.name[i] >= '0' && t.name[i] <= '9' && layer < kMaxLayers * 16; ++i)
-          layer = layer * 10 + static_cast<std::size_t>(t.name[i] - '0');
-        extra = layer >= out.config_.layers();
-      }
-      if (extra)
-        return fail(Code::unsupported,
-                    "opening {}: num_nextn_predict_layers is {} and tensor {} in {} belongs to such a layer; "
-                    "multi-token prediction "
-                    "is not supported",
-                    out.directory_.string(), out.config_.nextn_predict_layers, t.stored_name, files->name(t.shard));
-    }
-    return {};
-  }
 };
 
 Result<Checkpoint> Checkpoint::open(const fs::path& dir) {
@@ -366,7 +343,6 @@ Result<Checkpoint> Checkpoint::open(const fs::path& dir) {
   MYRIAD_TRY_STATUS(builder.list_shards());
   MYRIAD_TRY_STATUS(builder.read_headers());
   MYRIAD_TRY_STATUS(builder.check_index());
-  MYRIAD_TRY_STATUS(builder.check_extra_layers());
   builder.trust_headers();
   builder.out.files_ = std::move(builder.files);
   return std::move(builder.out);

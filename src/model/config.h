@@ -25,7 +25,7 @@ inline constexpr std::size_t kMaxHidden = std::size_t{1}
                                           << 20;  // any vector's width: hidden, intermediate, heads · head_dim
 inline constexpr std::size_t kMaxLayers = 4096;
 inline constexpr std::size_t kMaxVocab = std::size_t{1} << 24;
-inline constexpr std::size_t kMaxExperts = std::size_t{1} << 16;
+inline constexpr std::size_t kMaxExperts = (std::size_t{1} << 16) - 1;  // as OpRef can name
 inline constexpr std::size_t kMaxHeads = std::size_t{1} << 14;
 inline constexpr std::size_t kMaxHeadDim = std::size_t{1} << 14;
 inline constexpr std::size_t kMaxConvTaps = 64;
@@ -95,7 +95,8 @@ struct MoeConfig {
   std::size_t intermediate = 0;    // of one expert
   std::size_t latent = 0;          // experts work on a vector of this size (latent MoE); 0: on the hidden vector
   bool latent_norm = false;        // RMSNorm of the weighted sum, before the projection back up
-  bool renormalize = false;        // chosen weights are divided by their sum (when top_k > 1)
+  bool renormalize = false;        // chosen weights are divided by their sum
+  bool renormalize_one = false;    // also that of a single expert whose score is a sigmoid: llama.cpp; spec §11.4 not
   float scaling_factor = 1;
   RouterScore score = RouterScore::sigmoid;
   bool selection_bias = true;  // a bias for the selection only, never in the weights
@@ -144,8 +145,8 @@ struct ModelConfig {
   std::optional<std::uint32_t> bos_token;
   std::vector<std::uint32_t> eos_tokens;  // usually one
   std::optional<std::uint32_t> pad_token;
-  std::size_t nextn_predict_layers =
-      0;  // announced multi-token-prediction layers; never run (Checkpoint::open refuses their tensors)
+  // Layers of multi-token prediction behind the others: never run, their tensors stay unused. Not in config_to_json.
+  std::size_t nextn_predict_layers = 0;
 
   [[nodiscard]] std::size_t layers() const { return attention.size(); }
   [[nodiscard]] bool is_moe(std::size_t layer) const { return layer >= dense_layers; }

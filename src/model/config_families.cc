@@ -222,6 +222,7 @@ ModelConfig read_llama_family(Fields& top, std::string_view type) {
   // Full attention up to the window is what a sliding window gives, so that is as far as the context goes.
   if (top.has("sliding_window") && top.flag_or("use_sliding_window", type == "mistral" || type == "mixtral"))
     c.max_positions = std::min(c.max_positions, top.size("sliding_window", 1, std::size_t{1} << 40));
+  c.nextn_predict_layers = top.size_or("num_nextn_predict_layers", 0, 0, kMaxLayers);
   c.trunk_dtype = read_trunk_dtype(top, top);
   if (const std::string act = top.has("hidden_act") ? top.text("hidden_act") : "silu"; act != "silu")
     top.expected("hidden_act", top.get("hidden_act"), "\"silu\"", Code::unsupported);

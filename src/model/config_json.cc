@@ -90,6 +90,7 @@ Json moe_json(const MoeConfig& m) {
           {"latent", m.latent},
           {"latent_norm", m.latent_norm},
           {"renormalize", m.renormalize},
+          {"renormalize_one", m.renormalize_one},
           {"scale", bits(m.scaling_factor)},
           {"score", static_cast<int>(m.score)},
           {"bias", m.selection_bias},
@@ -106,6 +107,7 @@ MoeConfig read_moe(Fields f) {
   m.latent = f.size("latent", 0, kMaxHidden);
   m.latent_norm = f.flag("latent_norm");
   m.renormalize = f.flag("renormalize");
+  m.renormalize_one = f.flag_or("renormalize_one", false);
   m.scaling_factor = read_bits(f, "scale", 1e-6, 1e6);
   m.score = static_cast<RouterScore>(f.size("score", 0, 1));
   m.selection_bias = f.flag("bias");

@@ -330,7 +330,7 @@ class Reader {
   // llama.cpp reads these keys only where routers differ: llama and qwen3moe are a softmax, renormalised.
   void read_router(MoeConfig& m) {
     m.score = RouterScore::softmax;
-    m.renormalize = true;
+    m.renormalize = m.renormalize_one = true;
     if (arch_ == "llama" || arch_ == "qwen3moe") return;
     // 0 (or nothing) is softmax, but for the Kimis, which have only ever been sigmoid.
     const std::size_t gate = keys_.size_or("expert_gating_func", is_kimi() ? 2 : 0, 0, 100);

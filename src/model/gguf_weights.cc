@@ -1,6 +1,7 @@
 #include "model/gguf_weights.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 
@@ -16,6 +17,29 @@ namespace {
 
 std::string block(OpRef op, std::string_view rest) {
   return fmt::format("blk.{}.{}", op.layer, rest);
+}
+
+// Of a name "blk.LAYER.REST": the layer, and the rest with its dot; nothing for other names.
+struct InBlock {
+  std::size_t layer = 0;
+  std::string_view rest;
+};
+std::optional<InBlock> in_block_of(std::string_view name) {
+  constexpr std::string_view kBlock = "blk.";
+  if (!name.starts_with(kBlock)) return std::nullopt;
+  name.remove_prefix(kBlock.size());
+  InBlock in;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), in.layer);
+  if (error != std::errc()) return std::nullopt;
+  in.rest = name.substr(static_cast<std::size_t>(end - name.data()));
+  return in;
+}
+
+// Of AttnRes as forks have it, not multiplied yet: a norm and a projection instead of the score.
+std::array<std::string, 2> res_factors(OpRef op) {
+  const std::string score = gguf_vector_names(op, VectorRole::res_score).front();
+  const std::string stem = score.substr(0, score.rfind("_score"));
+  return {stem + "_norm.weight", stem + "_proj.weight"};
 }
 
 }  // namespace
@@ -72,8 +96,51 @@ Result<GgufWeights> GgufWeights::open(const std::filesystem::path& path) {
   MYRIAD_TRY(const ModelConfig config, gguf_config(file));
   MYRIAD_TRY(Graph graph, Graph::build(config));
   GgufWeights weights(std::move(file), std::move(graph));
+  MYRIAD_TRY_STATUS(weights.refuse_unused());
   MYRIAD_TRY_STATUS(weights.take_types([&](OpRef op, MatrixRole role) { return weights.stored_type(op, role); }));
   return weights;
+}
+
+bool GgufWeights::unused_by_design(std::string_view name) const {
+  if (name == "rope_freqs.weight") return true;  // config().rope has it
+  const auto in = in_block_of(name);
+  if (!in) return false;
+  if (in->layer >= config().layers()) return in->layer < config().layers() + config().nextn_predict_layers;
+  if (in->rest == ".attn_rot_embd.weight" || in->rest == ".attn_rot_embd") return true;  // frequencies, of old files
+  // Some converters wrote the whole kv_b beside its halves.
+  return in->rest == ".attn_kv_b.weight" && config().attention[in->layer] == AttentionKind::mla;
+}
+
+Status GgufWeights::refuse_unused() const {
+  const std::span<const GgufTensor> tensors = file_.tensors();
+  std::vector<bool> used(tensors.size());
+  const auto use = [&](const GgufTensor* t) {
+    if (t != nullptr) used[static_cast<std::size_t>(t - tensors.data())] = true;
+  };
+  bool stacked = false;  // this layer's experts, in one tensor
+  for (const Operator& op : graph().operators()) {
+    if (op.ref.role == OpRole::expert && op.ref.index != 0 && stacked) continue;
+    for (const auto& m : op.matrices) {
+      const Place p = place(op.ref, m.role);
+      use(p.tensor);
+      stacked = p.tensor != nullptr && p.tensor->rank > 2;
+    }
+    for (const auto& v : op.vectors) {
+      use(find(gguf_vector_names(op.ref, v.role)));
+      if (v.role != VectorRole::res_score) continue;
+      for (const std::string& factor : res_factors(op.ref)) use(find({factor}));
+    }
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (used[i] || unused_by_design(tensors[i].name)) continue;
+    return fail(Code::unsupported,
+                "reading {}: nothing takes the tensor {}, {} {}; a model of {} with {} layers as the metadata describes "
+                "it has none, and without it the results would be wrong: the file is damaged, or of a variant that is "
+                "not supported; convert the model anew, or use another file of it",
+                file_.path().string(), tensors[i].name, ggml_type_text(tensors[i].type),
+                gguf_dims_text(tensors[i].dims()), config().architecture, config().layers());
+  }
+  return {};
 }
 
 const GgufTensor* GgufWeights::find(const std::vector<std::string>& names) const {
@@ -168,11 +235,9 @@ Result<std::vector<float>> GgufWeights::vector(OpRef op, VectorRole role) const 
   const std::vector<std::string> names = gguf_vector_names(op, role);
   if (names.empty()) return fail(Code::internal, "reading a vector: unknown role {}", static_cast<int>(role));
   if (role == VectorRole::res_score && find(names) == nullptr) {
-    // As forks have it: not multiplied yet.
-    const std::string stem = names.front().substr(0, names.front().rfind("_score"));
-    if (find({stem + "_norm.weight"}) != nullptr) {
-      MYRIAD_TRY(std::vector<float> norm, numbers({stem + "_norm.weight"}, n));
-      MYRIAD_TRY(const std::vector<float> proj, numbers({stem + "_proj.weight"}, n));
+    if (const auto factors = res_factors(op); find({factors[0]}) != nullptr) {
+      MYRIAD_TRY(std::vector<float> norm, numbers({factors[0]}, n));
+      MYRIAD_TRY(const std::vector<float> proj, numbers({factors[1]}, n));
       for (std::size_t i = 0; i < n; ++i) norm[i] *= proj[i];
       return norm;
     }
@@ -199,12 +264,10 @@ Category gguf_category(std::string_view name, const ModelConfig& config) {
   if (name.starts_with("token_embd.")) return Category::embedding;
   if (name == "output.weight") return Category::lm_head;
   if (name.starts_with("output_")) return Category::final_norms;
-  if (!name.starts_with("blk.")) return Category::other;
-  name.remove_prefix(4);
-  std::size_t layer = config.layers();
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
-  if (error != std::errc() || layer >= config.layers()) return Category::other;
-  name.remove_prefix(static_cast<std::size_t>(end - name.data()));
+  const auto in = in_block_of(name);
+  if (!in || in->layer >= config.layers()) return Category::other;
+  const std::size_t layer = in->layer;
+  name = in->rest;
   if (name.starts_with(".attn_res") || name.starts_with(".ffn_res")) return Category::attn_res;
   if (name.starts_with(".attn_norm.") || name.starts_with(".ffn_norm.")) return Category::layer_norms;
   if (name.starts_with(".attn_") || name.starts_with(".ssm_"))

@@ -18,7 +18,8 @@ std::optional<GgmlType> ggml_type_of(DType type);
 
 class GgufWeights final : public ModelWeights {
  public:
-  // Reads headers. Errors: as GgufFile::open and gguf_config.
+  // Reads headers. Errors: as GgufFile::open and gguf_config; unsupported when a tensor is there that no operator takes
+  // (see unused_by_design), since what it stands for would be left out in silence.
   static Result<GgufWeights> open(const std::filesystem::path& path);
 
   [[nodiscard]] Result<WeightMatrix> matrix(OpRef op, MatrixRole role) const override;
@@ -39,7 +40,12 @@ class GgufWeights final : public ModelWeights {
     std::string name;  // the first name that was looked for
   };
   [[nodiscard]] Place place(OpRef op, MatrixRole role) const;
+  // The first of these that is there; nullptr if none is.
   [[nodiscard]] const GgufTensor* find(const std::vector<std::string>& names) const;
+  // Tensors that the operators do not take though they may be there: blocks of multi-token prediction, and what other
+  // tensors or the metadata say too.
+  [[nodiscard]] bool unused_by_design(std::string_view name) const;
+  [[nodiscard]] Status refuse_unused() const;
   [[nodiscard]] Result<WeightMatrix> stored(const Place& place, std::size_t rows, std::size_t cols) const;
   [[nodiscard]] std::optional<DType> stored_type(OpRef op, MatrixRole role) const;
   [[nodiscard]] Result<std::vector<float>> numbers(const std::vector<std::string>& names, std::size_t n) const;

@@ -1,6 +1,7 @@
 #include "model/hf_weights.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/bytes.h"
 
@@ -29,8 +30,60 @@ Result<HfWeights> HfWeights::open(const std::filesystem::path& directory) {
   MYRIAD_TRY(Checkpoint checkpoint, Checkpoint::open(directory));
   MYRIAD_TRY(Graph graph, Graph::build(checkpoint.config()));
   HfWeights weights(std::move(checkpoint), std::move(graph));
+  MYRIAD_TRY_STATUS(weights.refuse_unused());
   MYRIAD_TRY_STATUS(weights.take_types([&](OpRef op, MatrixRole role) { return weights.stored_type(op, role); }));
   return weights;
+}
+
+bool HfWeights::unused_by_design(std::string_view name) const {
+  constexpr std::string_view kModel = "model.", kHead = "lm_head.", kLayers = "model.layers.";
+  if (name.starts_with(kHead)) return config().tied_embeddings;  // the embedding's values once more
+  const bool predicts = config().nextn_predict_layers != 0;
+  if (name.starts_with("mtp.") || name.starts_with("model.mtp")) return predicts;
+  if (!name.starts_with(kModel)) return true;
+  if (name.ends_with(".rotary_emb.inv_freq")) return true;  // frequencies, of old files
+  if (!name.starts_with(kLayers)) return false;
+  name.remove_prefix(kLayers.size());
+  std::size_t layer = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  return error == std::errc() && layer >= config().layers() &&
+         layer < config().layers() + config().nextn_predict_layers;
+}
+
+Status HfWeights::refuse_unused() const {
+  const std::span<const TensorInfo> tensors = checkpoint_.tensors();
+  std::vector<bool> used(tensors.size());
+  const auto use = [&](const TensorInfo* t) {
+    if (t != nullptr) used[static_cast<std::size_t>(t - tensors.data())] = true;
+  };
+  HfNaming layer_naming;
+  for (const Operator& op : graph().operators()) {
+    const bool moe = op.ref.role >= OpRole::ffn_lead && op.ref.role <= OpRole::latent_up && config().is_moe(op.ref.layer);
+    if (moe && op.ref.role == OpRole::ffn_lead) layer_naming = naming({op.ref.layer, OpRole::expert, 0});
+    const HfNaming& naming = moe ? layer_naming : HfNaming{};
+    for (const auto& m : op.matrices)
+      if (const auto found = checkpoint_.find_matrix(hf_matrix_name(config(), op.ref, m.role, naming))) {
+        use(found->values);
+        use(found->scales);
+      }
+    for (const auto& v : op.vectors) {
+      const std::string name = hf_vector_name(op.ref, v.role, naming);
+      use(checkpoint_.find(name));
+      if (v.role != VectorRole::res_score) continue;
+      use(checkpoint_.find(name + "_norm.weight"));
+      use(checkpoint_.find(name + "_proj.weight"));
+    }
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (used[i] || unused_by_design(tensors[i].name)) continue;
+    return fail(Code::unsupported,
+                "opening {}: nothing takes the tensor {} in {}; a model of {} with {} layers as config.json describes it "
+                "has none, and without it the results would be wrong: is num_hidden_layers right, and are weights and "
+                "config.json of the same model? If so, this variant is not supported",
+                checkpoint_.directory().string(), tensors[i].stored_name, checkpoint_.shard_name(tensors[i].shard),
+                config().architecture, config().layers());
+  }
+  return {};
 }
 
 HfNaming HfWeights::naming(OpRef op) const {

@@ -11,7 +11,8 @@ namespace myriad {
 
 class HfWeights final : public ModelWeights {
  public:
-  // Reads config and headers. Errors: as Checkpoint::open.
+  // Reads config and headers. Errors: as Checkpoint::open; unsupported when a tensor of the model is there that no
+  // operator takes (see unused_by_design), since what it stands for would be left out in silence.
   static Result<HfWeights> open(const std::filesystem::path& directory);
 
   [[nodiscard]] Result<WeightMatrix> matrix(OpRef op, MatrixRole role) const override;
@@ -31,6 +32,11 @@ class HfWeights final : public ModelWeights {
   [[nodiscard]] std::string tensor(OpRef op, MatrixRole role) const;
   // What the headers say of a matrix; nothing if it is missing, which is said when it is asked for.
   [[nodiscard]] std::optional<DType> stored_type(OpRef op, MatrixRole role) const;
+
+  // Tensors that the operators do not take though they may be there: other models of the same checkpoint (K3's vision),
+  // layers of multi-token prediction, and what the config says too.
+  [[nodiscard]] bool unused_by_design(std::string_view name) const;
+  [[nodiscard]] Status refuse_unused() const;
 
   Checkpoint checkpoint_;
 };

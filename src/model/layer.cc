@@ -403,8 +403,10 @@ Routing route(const ModelConfig& config, const Kernels& kernels, std::span<const
   r.experts.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(moe.top_k));
   float sum = 0;
   for (const auto e : r.experts) sum += score[e];
-  // One sigmoid alone stays what it is (spec §11.4); of a softmax the chosen ones are renormalised however many.
-  const bool renormalize = moe.renormalize && (moe.top_k > 1 || moe.score == RouterScore::softmax);
+  // One sigmoid alone stays what it is (spec §11.4) but for llama.cpp; of a softmax the chosen ones are renormalised
+  // however many.
+  const bool renormalize =
+      moe.renormalize && (moe.top_k > 1 || moe.score == RouterScore::softmax || moe.renormalize_one);
   for (const auto e : r.experts)
     r.weights.push_back((renormalize ? score[e] / (sum + 1e-20F) : score[e]) * moe.scaling_factor);
   return r;
