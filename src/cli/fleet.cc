@@ -43,6 +43,7 @@ Status up(FleetUpOptions options) {
   wanted.model = options.engine.model;
   {
     MYRIAD_TRY(const ModelSource model, ModelSource::open(options.engine.model));
+    MYRIAD_TRY_STATUS(check_window(model.config(), options.budget.context));
     wanted.name = options.name.empty() ? model.name() : options.name;
     if (model.manifest() != nullptr && wanted.name != model.name())
       return fail(Code::invalid_argument, "{} was cut under the name '{}'; --name is for what is cut here: GGUF files and Hugging Face directories",

@@ -125,6 +125,7 @@ Result<std::unique_ptr<Session>> Session::open(std::string_view command, const E
   if (options.context != 0) budget.context = options.context;
   budget.cache = options.cache;
   MYRIAD_TRY_STATUS(check_budget(budget));
+  MYRIAD_TRY_STATUS(check_window(model.config(), budget.context));
   if (!command.empty()) warn_of_context(command, budget.context, model.config());
   if (options.cut_seed != 0 && model.manifest() != nullptr)
     return fail(Code::invalid_argument, "{} is cut already; --cut-seed is for what is cut here: GGUF files and Hugging Face directories",

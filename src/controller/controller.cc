@@ -266,6 +266,7 @@ Result<std::unique_ptr<Controller>> Controller::start(Reactor& reactor, Controll
   MYRIAD_TRY(Manifest manifest, read_manifest(options.cut_directory));
   MYRIAD_TRY(const ModelConfig config, parse_config(manifest.config_json));
   MYRIAD_TRY(const Graph graph, Graph::build(config));
+  MYRIAD_TRY_STATUS(check_window(config, options.fleet.budget.context));
   options.fleet.budget.step_rows = std::min(options.fleet.budget.step_rows, frame_rows(graph, options.fleet.profile));
   if (options.token.size() < kMinTokenBytes)
     return fail(Code::invalid_argument, "starting the controller: the fleet token has {} bytes, expected at least {}",

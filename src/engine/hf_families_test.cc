@@ -49,7 +49,8 @@ struct Case {
 
 class Converter {
  public:
-  explicit Converter(const GgufWeights& from) : from_(from) {}
+  // In `halves` MLA's turning channels are stored in halves (rope_interleave false) rather than in pairs.
+  explicit Converter(const GgufWeights& from, bool halves = false) : from_(from), halves_(halves) {}
 
   void write(const std::filesystem::path& directory) {
     const ModelConfig& c = from_.config();
@@ -117,8 +118,8 @@ class Converter {
     matrix({l, OpRole::attn_q_a, 0}, MatrixRole::weight, attn + "q_a_proj");
     vector({l, OpRole::attn_lead, 0}, VectorRole::q_a_norm, attn + "q_a_layernorm.weight");
     vector({l, OpRole::attn_lead, 0}, VectorRole::kv_a_norm, attn + "kv_a_layernorm.weight");
-    matrix(op, MatrixRole::q, attn + "q_b_proj");
-    matrix({l, OpRole::attn_kv_a, 0}, MatrixRole::weight, attn + "kv_a_proj_with_mqa");
+    in_halves(op, MatrixRole::q, attn + "q_b_proj", m.heads, m.qk_rope_dim);
+    in_halves({l, OpRole::attn_kv_a, 0}, MatrixRole::weight, attn + "kv_a_proj_with_mqa", 1, m.qk_rope_dim);
     std::size_t nope = 0, rank = 0;
     const auto k_b = values(op, MatrixRole::k_b, nope), v_b = values(op, MatrixRole::v_b, rank);
     std::vector<float> kv_b;
@@ -156,7 +157,24 @@ class Converter {
     }
   }
 
+  // The last `turning` rows of every head: row 2i + j goes to row j·(d/2) + i.
+  void in_halves(OpRef op, MatrixRole role, const std::string& name, std::size_t heads, std::size_t turning) {
+    if (!halves_) return matrix(op, role, name);
+    std::size_t cols = 0;
+    const std::vector<float> w = values(op, role, cols);
+    std::vector<float> turned = w;
+    const std::size_t rows = w.size() / cols / heads;
+    for (std::size_t h = 0; h < heads; ++h)
+      for (std::size_t r = 0; r < turning; ++r) {
+        const std::size_t first = (h + 1) * rows - turning;
+        std::copy_n(w.data() + (first + r) * cols, cols,
+                    turned.data() + (first + r % 2 * (turning / 2) + r / 2) * cols);
+      }
+    out_.add(name + ".weight", {w.size() / cols, cols}, turned);
+  }
+
   const GgufWeights& from_;
+  bool halves_;
   Safetensors out_;
 };
 
@@ -218,13 +236,18 @@ TEST(HuggingFaceFamilies, GiveTheLogitsOfTheGgufFilesThatTheyAre) {
   const Json golden = Json::parse(in, nullptr, false);
   if (!golden.is_object()) GTEST_SKIP() << "MYRIAD_TEST_DATA has no golden/gguf";
   const auto directory = std::filesystem::temp_directory_path() / fmt::format("myriad-hf-{}", ::getpid());
-  for (const char* file : {"llama-dense-Q8_0.gguf", "llama-moe-Q8_0.gguf", "qwen2-dense-Q8_0.gguf",
-                           "qwen3-dense-F32.gguf", "qwen3moe-moe-Q8_0.gguf", "deepseek2-moe-Q8_0.gguf"}) {
+  bool halves = false;  // the second time deepseek2 comes
+  for (const char* file :
+       {"llama-dense-Q8_0.gguf", "llama-moe-Q8_0.gguf", "qwen2-dense-Q8_0.gguf", "qwen3-dense-F32.gguf",
+        "qwen3moe-moe-Q8_0.gguf", "deepseek2-moe-Q8_0.gguf", "deepseek2-moe-Q8_0.gguf"}) {
     const auto gguf = GgufWeights::open(data / file);
     ASSERT_TRUE(gguf) << gguf.error().to_string();
     std::filesystem::create_directories(directory);
-    Converter(*gguf).write(directory);
-    std::ofstream(directory / "config.json") << config_of(gguf->config());
+    Converter(*gguf, halves).write(directory);
+    Json config = config_of(gguf->config());
+    if (halves) config["rope_interleave"] = false;
+    if (gguf->config().architecture == "deepseek2") halves = true;
+    std::ofstream(directory / "config.json") << config;
     const auto weights = HfWeights::open(directory);
     ASSERT_TRUE(weights) << file << ": " << weights.error().to_string();
     const Status complete = weights->verify_complete();
@@ -249,6 +272,84 @@ TEST(HuggingFaceFamilies, GiveTheLogitsOfTheGgufFilesThatTheyAre) {
     EXPECT_EQ(read_back->rope, weights->config().rope) << file;
     std::filesystem::remove_all(directory);
   }
+}
+
+// What a config leaves out must not be left out in silence.
+TEST(HuggingFaceFamilies, TensorsThatTheConfigLeavesOutAreRefused) {
+  const char* folder = std::getenv("MYRIAD_TEST_DATA");
+  if (folder == nullptr) GTEST_SKIP() << "MYRIAD_TEST_DATA has no golden/gguf";
+  const std::filesystem::path data = std::filesystem::path(folder) / "golden/gguf";
+  if (!std::filesystem::exists(data)) GTEST_SKIP() << "MYRIAD_TEST_DATA has no golden/gguf";
+  const auto directory = std::filesystem::temp_directory_path() / fmt::format("myriad-hf-unused-{}", ::getpid());
+  const auto open = [&](const char* file, const std::function<void(Json&)>& change) {
+    const auto gguf = GgufWeights::open(data / file).value();
+    std::filesystem::create_directories(directory);
+    Converter(gguf).write(directory);
+    Json config = config_of(gguf.config());
+    change(config);
+    std::ofstream(directory / "config.json") << config;
+    auto weights = HfWeights::open(directory);
+    std::filesystem::remove_all(directory);
+    return weights;
+  };
+  const auto expect_refused = [&](const char* file, const std::function<void(Json&)>& change, const char* words) {
+    const auto weights = open(file, change);
+    ASSERT_FALSE(weights) << file << ", expected: " << words;
+    EXPECT_EQ(weights.error().code, Code::unsupported);
+    EXPECT_NE(weights.error().message.find(words), std::string::npos) << weights.error().message;
+    EXPECT_NE(weights.error().message.find(directory.string()), std::string::npos) << weights.error().message;
+  };
+  const auto as_llama = [](Json& c) { c["model_type"] = "llama"; };
+  const auto fewer = [](Json& c) { c["num_hidden_layers"] = c["num_hidden_layers"].get<int>() - 1; };
+  expect_refused("qwen2-dense-Q8_0.gguf", as_llama, "self_attn.k_proj.bias");
+  expect_refused("qwen3-dense-F32.gguf", as_llama, "self_attn.k_norm.weight");
+  expect_refused("qwen2-dense-Q8_0.gguf", fewer, "model.layers.3.");
+  expect_refused("deepseek2-moe-Q8_0.gguf", [](Json& c) { c["n_shared_experts"] = 0; }, "shared_experts");
+  expect_refused("deepseek2-moe-Q8_0.gguf", fewer, "model.layers.3.");
+  // The last layer may be one of multi-token prediction, and a tied head may be stored all the same.
+  const auto predicting = open("deepseek2-moe-Q8_0.gguf", [&](Json& c) {
+    fewer(c);
+    c["num_nextn_predict_layers"] = 1;
+  });
+  ASSERT_TRUE(predicting) << predicting.error().to_string();
+  EXPECT_EQ(predicting->config().layers(), 3U);
+  EXPECT_TRUE(predicting->verify_complete());
+  const auto tied = open("llama-dense-Q8_0.gguf", [](Json& c) { c["tie_word_embeddings"] = true; });
+  EXPECT_TRUE(tied) << tied.error().to_string();
+}
+
+// Up to its window a model runs as one without; beyond, nothing does.
+TEST(HuggingFaceFamilies, NothingGoesBeyondASlidingWindow) {
+  const char* folder = std::getenv("MYRIAD_TEST_DATA");
+  if (folder == nullptr) GTEST_SKIP() << "MYRIAD_TEST_DATA has no golden/gguf";
+  const std::filesystem::path data = std::filesystem::path(folder) / "golden/gguf";
+  if (!std::filesystem::exists(data)) GTEST_SKIP() << "MYRIAD_TEST_DATA has no golden/gguf";
+  const auto directory = std::filesystem::temp_directory_path() / fmt::format("myriad-hf-window-{}", ::getpid());
+  const auto gguf = GgufWeights::open(data / "llama-dense-Q8_0.gguf").value();
+  std::filesystem::create_directories(directory);
+  Converter(gguf).write(directory);
+  Json config = config_of(gguf.config());
+  config["model_type"] = "mistral";
+  config["sliding_window"] = 8;
+  std::ofstream(directory / "config.json") << config;
+  const TestModel model = TestModel::open(directory);
+  EXPECT_EQ(model.graph.config().attention_window, 8U);
+  EXPECT_EQ(model.graph.config().max_positions, gguf.config().max_positions);
+  EXPECT_EQ(parse_config(config_to_json(model.graph.config()))->attention_window, 8U);
+
+  const std::vector<std::int32_t> eight = {1, 5, 9, 13, 17, 21, 25, 29};
+  auto interpreter = Interpreter::load(*model.weights, Profile::exact);
+  ASSERT_TRUE(interpreter);
+  const auto within = interpreter->forward(eight);
+  ASSERT_TRUE(within) << within.error().to_string();
+  const auto beyond = interpreter->forward({33});
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code, Code::unsupported);
+  EXPECT_NE(beyond.error().message.find("9 positions"), std::string::npos) << beyond.error().message;
+  EXPECT_NE(beyond.error().message.find("sliding window of 8"), std::string::npos) << beyond.error().message;
+  EXPECT_EQ(logits_of(*model.pipeline(Profile::exact, {}, {1, 8, 8}, 1), eight, 8), *within);
+  EXPECT_THROW((void)model.pipeline(Profile::exact, {}, {1, 9, 8}, 1), std::runtime_error);
+  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

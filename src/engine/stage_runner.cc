@@ -334,6 +334,7 @@ Result<std::unique_ptr<StageRunner>> StageRunner::create(const Graph& graph, Ass
                                                          const Kernels& kernels) {
   auto impl = std::make_unique<Impl>(graph, std::move(assign), parts, kernels);
   const Assign& a = impl->assign;
+  MYRIAD_TRY_STATUS(check_window(graph.config(), a.budget.context));
   for (const auto& p : a.parts) {
     if (p.owner >= a.nodes.size())
       return fail(Code::corrupt, "part {} is given to node {} of {}", p.spec.name(), p.owner, a.nodes.size());

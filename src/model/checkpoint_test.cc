@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/bytes.h"
+#include "model/hf_weights.h"
 #include "model/shard_files.h"
 #include "quant/blocks.h"
 
@@ -503,15 +504,33 @@ TEST(Checkpoint, DamagedFiles) {
   EXPECT_EQ(Checkpoint::open(dir.path() / "nowhere").error().code, Code::not_found);
 }
 
-TEST(Checkpoint, AnnouncedPredictionLayersMustHaveNoTensors) {
+TEST(Checkpoint, OnlyAnnouncedPredictionLayersMayBeLeftUnused) {
   Fixture f;
-  f.config["text_config"]["num_nextn_predict_layers"] = 1;
   const Directory dir;
   f.write(dir);
-  EXPECT_TRUE(Checkpoint::open(dir.path()));
+  EXPECT_TRUE(HfWeights::open(dir.path()));
+  f.tensors["vision_tower.encoder.final_layernorm.weight"] = f.at("model.norm.weight");
+  f.tensors["mm_projector.post_norm.weight"] = f.at("model.norm.weight");
+  f.write(dir);
+  EXPECT_TRUE(HfWeights::open(dir.path()));
+  const auto expect_unused = [&](const char* name) {
+    const auto weights = HfWeights::open(dir.path());
+    ASSERT_FALSE(weights) << name;
+    expect_error(weights.error(), Code::unsupported, {name, "model.safetensors", "num_hidden_layers"});
+  };
   f.tensors["language_model.model.layers.9.eh_proj.weight"] = f.at("model.norm.weight");
   f.write(dir);
-  expect_open_fails(dir, Code::unsupported, {"num_nextn_predict_layers", "layers.9.eh_proj", "model.safetensors"});
+  expect_unused("layers.9.eh_proj");
+  f.config["text_config"]["num_nextn_predict_layers"] = 1;
+  f.write(dir);
+  EXPECT_TRUE(HfWeights::open(dir.path()));
+  f.tensors["language_model.model.layers.10.eh_proj.weight"] = f.at("model.norm.weight");
+  f.write(dir);
+  expect_unused("layers.10.eh_proj");
+  f.tensors.erase("language_model.model.layers.10.eh_proj.weight");
+  f.tensors["language_model.model.layers.0.self_attn.q_proj.bias"] = f.at("model.norm.weight");
+  f.write(dir);
+  expect_unused("layers.0.self_attn.q_proj.bias");
 }
 
 TEST(Checkpoint, HandlesAreBoundedAndReadsMayRunTogether) {

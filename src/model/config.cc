@@ -232,6 +232,15 @@ std::size_t ModelConfig::layers_of(AttentionKind kind) const {
   return static_cast<std::size_t>(std::count(attention.begin(), attention.end(), kind));
 }
 
+Status check_window(const ModelConfig& config, std::uint64_t positions) {
+  if (config.attention_window == 0 || positions <= config.attention_window) return {};
+  return fail(Code::unsupported,
+              "a context of {} positions is wanted of a model ({}) that attends in a sliding window of {}: what leaves "
+              "the window is not forgotten here, so the context can be at most {}: ask for no more than that with "
+              "--context or --window, or by prompt and new tokens together",
+              positions, config.architecture, config.attention_window, config.attention_window);
+}
+
 DType ModelConfig::dtype_of(std::size_t layer, OpRole role, MatrixRole matrix) const {
   const auto it = dtypes.find({static_cast<std::uint16_t>(layer), role, matrix});
   if (it != dtypes.end()) return it->second;

@@ -141,7 +141,10 @@ struct ModelConfig {
   float rms_norm_eps = 0;
   float lora_norm_eps = 1e-6F;  // of q_a_layernorm and kv_a_layernorm (spec §3.0: 1e-6 in Hugging Face checkpoints; in
                                 // GGUF files rms_norm_eps)
-  std::size_t max_positions = 0;
+  std::size_t max_positions = 0;  // that the model was trained for: a limit of sense
+  // A token sees so many positions, itself the last; 0: all. Nothing here forgets what leaves the window, so a sequence
+  // has at most so many positions, for which the window and full attention are the same: see check_window.
+  std::size_t attention_window = 0;
   std::optional<std::uint32_t> bos_token;
   std::vector<std::uint32_t> eos_tokens;  // usually one
   std::optional<std::uint32_t> pad_token;
@@ -161,6 +164,9 @@ struct ModelConfig {
 // corrupt (not JSON, a missing or mistyped field, a contradiction), limit (beyond the bounds above), unsupported
 // (another architecture, or a feature that nothing here runs).
 Result<ModelConfig> parse_config(std::string_view json);
+
+// Whether sequences of so many positions are what the model defines. Errors: unsupported (they go beyond its window).
+Status check_window(const ModelConfig& config, std::uint64_t positions);
 
 // One JSON object that parse_config reads back to the same ModelConfig: what a manifest carries, whatever the model was
 // read from.

@@ -21,11 +21,19 @@ RopeDescription read_rope(Fields& top, std::size_t dims, std::size_t max_positio
   const bool newer = top.has("rope_parameters");
   const std::string_view name = newer ? "rope_parameters" : "rope_scaling";
   const auto base = [&](Fields& holder) { return static_cast<double>(holder.number("rope_theta", 1, 1e12)); };
+  // Some families turn only the first channels of a head; these turn all of what `dims` says.
+  const auto refuse_partial = [&](Fields& holder) {
+    if (holder.has("partial_rotary_factor") && holder.number("partial_rotary_factor", 0, 1) != 1)
+      holder.expected("partial_rotary_factor", holder.get("partial_rotary_factor"),
+                      "1: heads that turn in part are not supported", Code::unsupported);
+  };
+  refuse_partial(top);
   if (!top.has(name)) {
     s.base = top.has("rope_theta") ? base(top) : 10000;
     return rope;
   }
   Fields scaling = top.object(name);
+  refuse_partial(scaling);
   s.base = scaling.has("rope_theta") ? base(scaling) : top.has("rope_theta") ? base(top) : 10000;
   const std::string_view kind_name = scaling.has("rope_type") || !scaling.has("type") ? "rope_type" : "type";
   const std::string kind = scaling.has(kind_name) || !newer ? scaling.text(kind_name) : "default";
@@ -46,6 +54,7 @@ RopeDescription read_rope(Fields& top, std::size_t dims, std::size_t max_positio
     s.original_context = original();
     s.beta_fast = number_or("beta_fast", 32);
     s.beta_slow = number_or("beta_slow", 1);
+    s.whole_pairs = scaling.flag_or("truncate", true);
     const double all = number_or("mscale_all_dim", 0), some = number_or("mscale", 0);
     if (scaling.has("attention_factor"))
       rope.magnitude = number_or("attention_factor", 1);
@@ -201,7 +210,7 @@ ModelConfig read_llama_family(Fields& top, std::string_view type) {
   if (deepseek) {
     c.mla = read_deepseek_mla(top);
     const RopeDescription rope = read_rope(top, c.mla.qk_rope_dim, c.max_positions);
-    take_rope(c, rope, RopeOrder::pairs);
+    take_rope(c, rope, top.flag_or("rope_interleave", true) ? RopeOrder::pairs : RopeOrder::halves);
     const double score = rope.score_magnitude * rope.score_magnitude;
     if (score != 1) c.softmax_scale = static_cast<float>(score / std::sqrt(static_cast<double>(c.mla.qk_dim())));
     c.dense_layers = top.size_or("first_k_dense_replace", 0, 0, layers);
@@ -219,9 +228,8 @@ ModelConfig read_llama_family(Fields& top, std::string_view type) {
   if (top.has("quantization_config") && !has_own_quantization(top))
     top.expected("quantization_config", top.get("quantization_config"),
                  "none: BF16, F16 or F32 weights; use a GGUF file for quantised ones", Code::unsupported);
-  // Full attention up to the window is what a sliding window gives, so that is as far as the context goes.
   if (top.has("sliding_window") && top.flag_or("use_sliding_window", type == "mistral" || type == "mixtral"))
-    c.max_positions = std::min(c.max_positions, top.size("sliding_window", 1, std::size_t{1} << 40));
+    c.attention_window = top.size("sliding_window", 1, std::size_t{1} << 40);
   c.nextn_predict_layers = top.size_or("num_nextn_predict_layers", 0, 0, kMaxLayers);
   c.trunk_dtype = read_trunk_dtype(top, top);
   if (const std::string act = top.has("hidden_act") ? top.text("hidden_act") : "silu"; act != "silu")

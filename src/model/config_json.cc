@@ -211,6 +211,7 @@ std::string config_to_json(const ModelConfig& c) {
   if (c.layers_of(AttentionKind::gqa) != 0) j["gqa"] = gqa_json(c.gqa);
   if (!c.rope.frequencies.empty()) j["rope"] = rope_json(c.rope);
   if (c.dense_layers < c.layers()) j["moe"] = moe_json(c.moe);
+  if (c.attention_window != 0) j["attention_window"] = c.attention_window;
   if (c.bos_token) j["bos_token_id"] = *c.bos_token;
   if (c.pad_token) j["pad_token_id"] = *c.pad_token;
   return j.dump();
@@ -257,6 +258,7 @@ Result<ModelConfig> config_from_json(const Json& root) {
   c.softmax_scale = read_bits(f, "softmax_scale", 0, 1e6);
   c.tied_embeddings = f.flag("tied_embeddings");
   c.max_positions = f.size("max_positions", 1, std::size_t{1} << 40);
+  c.attention_window = f.size_or("attention_window", 0, 1, std::size_t{1} << 40);
   c.bos_token = one_token(read_tokens(f, f, "bos_token_id", c.vocab));
   c.eos_tokens = read_tokens(f, f, "eos_token_id", c.vocab);
   c.pad_token = one_token(read_tokens(f, f, "pad_token_id", c.vocab));

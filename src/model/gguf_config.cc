@@ -400,6 +400,8 @@ class Reader {
                             "final_logit_softcapping", "logit_scale", "embedding_scale", "residual_scale"})
       if (keys_.number(key, 0, -1e30, 1e30) != 0)
         keys_.refuse(Code::unsupported, "{}.{} is set, which nothing here runs", arch_, key);
+    // llama.cpp lets these architectures see beyond it; up to it the results are the same.
+    c_.attention_window = keys_.size_or("attention.sliding_window", 0, 0, std::size_t{1} << 40);
     if (!keys_.flag("attention.causal", true))
       keys_.refuse(Code::unsupported, "{}.attention.causal is false: a model that reads its text both ways is not run",
                    arch_);

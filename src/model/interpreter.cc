@@ -344,6 +344,9 @@ Result<std::vector<std::vector<float>>> Interpreter::forward(const std::vector<s
   for (const auto t : tokens)
     if (t < 0 || static_cast<std::size_t>(t) >= impl_->graph.config().vocab)
       return fail(Code::invalid_argument, "token {} of a vocabulary of {}", t, impl_->graph.config().vocab);
+  std::size_t before = 0;
+  for (const auto& [op, state] : impl_->states) before = std::max(before, state.positions);
+  MYRIAD_TRY_STATUS(check_window(impl_->graph.config(), before + tokens.size()));
   impl_->tokens = tokens;
   LayerContext context{impl_->graph, impl_->profile, *impl_->kernels, impl_->alone, *impl_, impl_->leads};
   Stream stream;

@@ -32,8 +32,9 @@ std::vector<float> rope_frequencies(const RopeSettings& s) {
         f /= s.factor;
         break;
       case RopeScaling::yarn: {
-        const double low = std::max(0.0, std::floor(pair_of(s.beta_fast)));
-        const double high = std::min(dims - 1, std::ceil(pair_of(s.beta_slow)));
+        const double first = pair_of(s.beta_fast), last = pair_of(s.beta_slow);
+        const double low = std::max(0.0, s.whole_pairs ? std::floor(first) : first);
+        const double high = std::min(dims - 1, s.whole_pairs ? std::ceil(last) : last);
         const double stretched = ramp(low, high, static_cast<double>(i));
         f = f / s.factor * stretched + f * (1 - stretched);
         break;

@@ -22,6 +22,7 @@ struct RopeSettings {
   double factor = 1;                     // linear, yarn, llama3: how far the context is stretched
   double original_context = 0;           // yarn, llama3: positions that the model was trained with
   double beta_fast = 32, beta_slow = 1;  // yarn
+  bool whole_pairs = true;               // yarn: the ramp goes from a whole pair to a whole pair
   double low_frequency_factor = 1, high_frequency_factor = 4;  // llama3
   std::span<const float> divisors;  // of each frequency (a GGUF's rope_freqs tensor), or none
 };

@@ -145,6 +145,40 @@ TEST(Rope, ScalingsAsHuggingFaceConfigsHaveThem) {
   EXPECT_NE(parsed.error().message.find("spiral"), std::string::npos) << parsed.error().message;
 }
 
+TEST(Rope, WhatConfigsSayOfFormAndExtent) {
+  Json config = llama();
+  config["rope_theta"] = 10000.0;
+  config["head_dim"] = 16;
+  config["rope_scaling"] = {{"rope_type", "yarn"},
+                            {"factor", 4.0},
+                            {"original_max_position_embeddings", 2048},
+                            {"beta_fast", 8.0},
+                            {"beta_slow", 2.0},
+                            {"truncate", false}};
+  auto parsed = parse_config(config.dump());
+  ASSERT_TRUE(parsed) << parsed.error().to_string();
+  // 8 turns in the original context at pair 3.2201202 of the 8, two at 4.4242402: so only pair 4 is between.
+  expect_near(parsed->rope.frequencies,
+              {1, 0.316227766, 0.1, 0.0316227766, 0.0051424288, 0.00316227766 / 4, 0.001 / 4,
+               0.000316227766 / 4});
+  config["rope_scaling"].erase("truncate");  // from pair 3 to pair 5
+  parsed = parse_config(config.dump());
+  ASSERT_TRUE(parsed) << parsed.error().to_string();
+  EXPECT_NEAR(parsed->rope.frequencies[4], 0.01 * (0.5 + 0.5 / 4), 1e-8);
+
+  for (const bool inside : {false, true}) {
+    Json partial = config;
+    (inside ? partial["rope_scaling"] : partial)["partial_rotary_factor"] = 0.5;
+    const auto refused = parse_config(partial.dump());
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::unsupported);
+    EXPECT_NE(refused.error().message.find("partial_rotary_factor is 0.5"), std::string::npos)
+        << refused.error().message;
+  }
+  config["partial_rotary_factor"] = 1.0;
+  EXPECT_TRUE(parse_config(config.dump()));
+}
+
 // A turn keeps lengths and depends, between two vectors, only on how far they are apart.
 TEST(Rope, PairsTurnByPosition) {
   for (const RopeOrder order : {RopeOrder::halves, RopeOrder::pairs}) {
