@@ -344,7 +344,7 @@ TEST(HuggingFaceFamilies, NothingGoesBeyondASlidingWindow) {
   ASSERT_TRUE(within) << within.error().to_string();
   const auto beyond = interpreter->forward({33});
   ASSERT_FALSE(beyond);
-  EXPECT_EQ(beyond.error().code, Code::unsupported);
+  EXPECT_EQ(beyond.error().code, Code::invalid_argument);
   EXPECT_NE(beyond.error().message.find("9 positions"), std::string::npos) << beyond.error().message;
   EXPECT_NE(beyond.error().message.find("sliding window of 8"), std::string::npos) << beyond.error().message;
   EXPECT_EQ(logits_of(*model.pipeline(Profile::exact, {}, {1, 8, 8}, 1), eight, 8), *within);

@@ -234,7 +234,7 @@ std::size_t ModelConfig::layers_of(AttentionKind kind) const {
 
 Status check_window(const ModelConfig& config, std::uint64_t positions) {
   if (config.attention_window == 0 || positions <= config.attention_window) return {};
-  return fail(Code::unsupported,
+  return fail(Code::invalid_argument,
               "a context of {} positions is wanted of a model ({}) that attends in a sliding window of {}: what leaves "
               "the window is not forgotten here, so the context can be at most {}: ask for no more than that with "
               "--context or --window, or by prompt and new tokens together",

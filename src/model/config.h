@@ -165,7 +165,7 @@ struct ModelConfig {
 // (another architecture, or a feature that nothing here runs).
 Result<ModelConfig> parse_config(std::string_view json);
 
-// Whether sequences of so many positions are what the model defines. Errors: unsupported (they go beyond its window).
+// Whether sequences of so many positions are what the model defines. Errors: invalid_argument (they go beyond its window).
 Status check_window(const ModelConfig& config, std::uint64_t positions);
 
 // One JSON object that parse_config reads back to the same ModelConfig: what a manifest carries, whatever the model was

@@ -127,7 +127,7 @@ TEST(Config, EveryFaultIsNamed) {
        {"num_attention_heads"}},
       {"too many parameters",
        [](Json&, Json& t) {
-         t["num_experts"] = 65536;
+         t["num_experts"] = 65535;
          t["moe_intermediate_size"] = 524288;
          t["routed_expert_hidden_size"] = 1048576;
          t["num_shared_experts"] = 1;
@@ -266,6 +266,42 @@ TEST(Config, OptionalFields) {
   EXPECT_EQ(config->attn_res_block_size, 0U);
   EXPECT_EQ(config->bos_token, 7U);
   EXPECT_EQ(config->expert_format, ExpertFormat::mxfp4);
+}
+
+TEST(Config, SlidingWindowsThatAreInUse) {
+  const Json mistral = {{"model_type", "mistral"},
+                        {"hidden_size", 64},
+                        {"intermediate_size", 128},
+                        {"num_hidden_layers", 2},
+                        {"num_attention_heads", 2},
+                        {"vocab_size", 100},
+                        {"rms_norm_eps", 1e-5},
+                        {"max_position_embeddings", 32768},
+                        {"sliding_window", 4096}};
+  const auto window = [](Json json, const char* name, const Json& value) {
+    if (name != nullptr) json[name] = value;
+    const auto config = parse_config(json.dump());
+    EXPECT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->max_positions, 32768U);
+    EXPECT_EQ(parse_config(config_to_json(*config))->attention_window, config->attention_window);
+    return config->attention_window;
+  };
+  EXPECT_EQ(window(mistral, nullptr, {}), 4096U);
+  EXPECT_EQ(window(mistral, "sliding_window", nullptr), 0U);
+  EXPECT_EQ(window(mistral, "model_type", "llama"), 0U);
+  Json qwen2 = mistral;
+  qwen2["model_type"] = "qwen2";
+  EXPECT_EQ(window(qwen2, nullptr, {}), 0U);
+  EXPECT_EQ(window(qwen2, "use_sliding_window", true), 4096U);
+  EXPECT_EQ(window(mistral, "use_sliding_window", false), 0U);
+
+  const ModelConfig config = parse_config(mistral.dump()).value();
+  EXPECT_TRUE(check_window(config, 4096));
+  const Status beyond = check_window(config, 4097);
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code, Code::invalid_argument);
+  for (const char* word : {"4097", "mistral", "sliding window of 4096", "--context"})
+    EXPECT_NE(beyond.error().message.find(word), std::string::npos) << beyond.error().message;
 }
 
 TEST(Config, HostileText) {

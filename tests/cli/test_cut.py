@@ -50,6 +50,24 @@ class Cut(Case):
         file.write_text("")
         self.assert_fails(3, [str(file)], "cut", TINY, "--out", file)
 
+    def test_sliding_window(self):
+        out = self.directory / "window"
+        self.run_ok("cut", TINY, "--out", out)
+        whole = self.run_ok("logits", out, "--ids", "1,2,3,4,5,6,7,8", "--digest")
+        manifest = json.loads((out / "manifest.json").read_text())
+        manifest["config"] = json.dumps(dict(json.loads(manifest["config"]), attention_window=8))
+        (out / "manifest.json").chmod(0o644)
+        (out / "manifest.json").write_text(json.dumps(manifest))
+        self.assertEqual(self.run_ok("logits", out, "--ids", "1,2,3,4,5,6,7,8", "--digest"), whole)
+        words = ["sliding window of 8", "at most 8"]
+        self.assert_fails(2, words + ["9 positions"], "logits", out, "--ids", "1,2,3,4,5,6,7,8,9")
+        self.assert_fails(2, words + ["12 positions"], "logits", out, "--ids", "1,2,3", "--context", 12)
+        self.assert_fails(2, words, "run", out, "-p", "In the", "-n", 40)
+        text = self.directory / "text"
+        text.write_text("In the beginning God created the heaven and the earth. " * 9)
+        self.assert_fails(2, words + ["16 positions"], "perplexity", out, "-f", text, "--window", 16)
+        self.assert_fails(2, words + ["4096 positions"], "fleet", "up", out, "--nodes", 1)
+
     def test_another_models_cut_stays(self):
         out = self.directory / "taken"
         self.run_ok("cut", TINY, "--out", out, "--name", "psalms")
