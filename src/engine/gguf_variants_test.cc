@@ -203,9 +203,7 @@ TEST_F(GgufVariants, GiveTheProbabilitiesOfLlamaCpp) {
 // results. So does llama.cpp ("wrong number of tensors").
 TEST_F(GgufVariants, WithTensorsThatNothingTakesAreRefused) {
   const std::string llama = "llama-dense-Q8_0.gguf", qwen2 = "qwen2-dense-Q8_0.gguf", qwen3 = "qwen3-dense-F32.gguf";
-  const auto added = [](const char* name, std::uint64_t n) {
-    return Json{{"fill", {{name, {{n}, 0.5, 1.5}}}}};
-  };
+  const auto added = [](const char* name, std::uint64_t n) { return Json{{"fill", {{name, {{n}, 0.5, 1.5}}}}}; };
   for (const char* name :
        {"blk.0.ffn_gate.bias", "blk.1.ffn_up.bias", "blk.3.ffn_down.bias", "blk.2.attn_output.bias",
         "blk.0.attn_sub_norm.weight", "blk.1.attn_q_norm.weight", "blk.4.attn_norm.weight", "output.bias",

@@ -304,7 +304,8 @@ TEST(HuggingFaceFamilies, TensorsThatTheConfigLeavesOutAreRefused) {
   expect_refused("qwen2-dense-Q8_0.gguf", as_llama, "self_attn.k_proj.bias");
   expect_refused("qwen3-dense-F32.gguf", as_llama, "self_attn.k_norm.weight");
   expect_refused("qwen2-dense-Q8_0.gguf", fewer, "model.layers.3.");
-  expect_refused("deepseek2-moe-Q8_0.gguf", [](Json& c) { c["n_shared_experts"] = 0; }, "shared_experts");
+  expect_refused(
+      "deepseek2-moe-Q8_0.gguf", [](Json& c) { c["n_shared_experts"] = 0; }, "shared_experts");
   expect_refused("deepseek2-moe-Q8_0.gguf", fewer, "model.layers.3.");
   // The last layer may be one of multi-token prediction, and a tied head may be stored all the same.
   const auto predicting = open("deepseek2-moe-Q8_0.gguf", [&](Json& c) {

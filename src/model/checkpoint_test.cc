@@ -202,7 +202,10 @@ TEST(Checkpoint, QuantisedMatrices) {
     Code code;
     std::initializer_list<std::string> words;
   } kBad[] = {
-      {".weight_q4_0", {"U8", {96, 35}, zeros(96 * 35)}, Code::corrupt, {stem + ".weight_q4_0", "[96, 35]", "[96, 36]"}},
+      {".weight_q4_0",
+       {"U8", {96, 35}, zeros(96 * 35)},
+       Code::corrupt,
+       {stem + ".weight_q4_0", "[96, 35]", "[96, 36]"}},
       {".weight_q4_0", {"U8", {95, 36}, zeros(95 * 36)}, Code::corrupt, {"[95, 36]", "[96, 36]"}},
       {".weight_q4_0", {"I8", {96, 36}, zeros(96 * 36)}, Code::unsupported, {stem + ".weight_q4_0", "I8", "U8"}},
       {".weight_q6_k", {"U8", {96, 36}, zeros(96 * 36)}, Code::corrupt, {"q6_k", "64", "256"}},

@@ -40,7 +40,7 @@ struct KdaConfig {
   std::size_t conv_taps = 0;              // of the short convolutions on q, k and v
   std::optional<float> gate_lower_bound;  // γ: decay g = γ·sigmoid(e^A z); without it g = −e^A·softplus(z)
   bool full_rank_gate = false;  // output gate from g_proj [width, hidden]; else g_b_proj · g_a_proj of rank head_dim
-  float l2_norm_eps = 1e-6F;    // of the norm of queries and keys, added under the root (spec §3.0; in GGUF files §11)
+  float l2_norm_eps = 1e-6F;  // of the norm of queries and keys, added under the root (spec §3.0; in GGUF files §11)
   [[nodiscard]] std::size_t width() const { return heads * head_dim; }  // P
 };
 
@@ -136,7 +136,7 @@ struct ModelConfig {
   [[nodiscard]] DType dtype_of(std::size_t layer, OpRole role, MatrixRole matrix) const;
   bool tied_embeddings = false;         // the head's weights are the embedding's
   ActivationSpec activation;            // in dense, shared and routed FFN alike
-  bool f32_residual = false;  // in `fast` the residual stream is not rounded to bf16 beside bf16 weights
+  bool f32_residual = false;            // in `fast` the residual stream is not rounded to bf16 beside bf16 weights
   std::size_t attn_res_block_size = 0;  // block attention residuals every so many layers; 0: ordinary residuals
   float rms_norm_eps = 0;
   float lora_norm_eps = 1e-6F;  // of q_a_layernorm and kv_a_layernorm (spec §3.0: 1e-6 in Hugging Face checkpoints; in
@@ -165,7 +165,8 @@ struct ModelConfig {
 // (another architecture, or a feature that nothing here runs).
 Result<ModelConfig> parse_config(std::string_view json);
 
-// Whether sequences of so many positions are what the model defines. Errors: invalid_argument (they go beyond its window).
+// Whether sequences of so many positions are what the model defines. Errors: invalid_argument (they go beyond its
+// window).
 Status check_window(const ModelConfig& config, std::uint64_t positions);
 
 // One JSON object that parse_config reads back to the same ModelConfig: what a manifest carries, whatever the model was

@@ -269,15 +269,10 @@ TEST(Config, OptionalFields) {
 }
 
 TEST(Config, SlidingWindowsThatAreInUse) {
-  const Json mistral = {{"model_type", "mistral"},
-                        {"hidden_size", 64},
-                        {"intermediate_size", 128},
-                        {"num_hidden_layers", 2},
-                        {"num_attention_heads", 2},
-                        {"vocab_size", 100},
-                        {"rms_norm_eps", 1e-5},
-                        {"max_position_embeddings", 32768},
-                        {"sliding_window", 4096}};
+  const Json mistral = {
+      {"model_type", "mistral"},  {"hidden_size", 64}, {"intermediate_size", 128}, {"num_hidden_layers", 2},
+      {"num_attention_heads", 2}, {"vocab_size", 100}, {"rms_norm_eps", 1e-5},     {"max_position_embeddings", 32768},
+      {"sliding_window", 4096}};
   const auto window = [](Json json, const char* name, const Json& value) {
     if (name != nullptr) json[name] = value;
     const auto config = parse_config(json.dump());

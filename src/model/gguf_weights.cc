@@ -133,12 +133,13 @@ Status GgufWeights::refuse_unused() const {
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (used[i] || unused_by_design(tensors[i].name)) continue;
-    return fail(Code::unsupported,
-                "reading {}: nothing takes the tensor {}, {} {}; a model of {} with {} layers as the metadata describes "
-                "it has none, and without it the results would be wrong: the file is damaged, or of a variant that is "
-                "not supported; convert the model anew, or use another file of it",
-                file_.path().string(), tensors[i].name, ggml_type_text(tensors[i].type),
-                gguf_dims_text(tensors[i].dims()), config().architecture, config().layers());
+    return fail(
+        Code::unsupported,
+        "reading {}: nothing takes the tensor {}, {} {}; a model of {} with {} layers as the metadata describes "
+        "it has none, and without it the results would be wrong: the file is damaged, or of a variant that is "
+        "not supported; convert the model anew, or use another file of it",
+        file_.path().string(), tensors[i].name, ggml_type_text(tensors[i].type), gguf_dims_text(tensors[i].dims()),
+        config().architecture, config().layers());
   }
   return {};
 }

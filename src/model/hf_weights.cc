@@ -58,7 +58,8 @@ Status HfWeights::refuse_unused() const {
   };
   HfNaming layer_naming;
   for (const Operator& op : graph().operators()) {
-    const bool moe = op.ref.role >= OpRole::ffn_lead && op.ref.role <= OpRole::latent_up && config().is_moe(op.ref.layer);
+    const bool moe =
+        op.ref.role >= OpRole::ffn_lead && op.ref.role <= OpRole::latent_up && config().is_moe(op.ref.layer);
     if (moe && op.ref.role == OpRole::ffn_lead) layer_naming = naming({op.ref.layer, OpRole::expert, 0});
     const HfNaming& naming = moe ? layer_naming : HfNaming{};
     for (const auto& m : op.matrices)
@@ -76,12 +77,13 @@ Status HfWeights::refuse_unused() const {
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (used[i] || unused_by_design(tensors[i].name)) continue;
-    return fail(Code::unsupported,
-                "opening {}: nothing takes the tensor {} in {}; a model of {} with {} layers as config.json describes it "
-                "has none, and without it the results would be wrong: is num_hidden_layers right, and are weights and "
-                "config.json of the same model? If so, this variant is not supported",
-                checkpoint_.directory().string(), tensors[i].stored_name, checkpoint_.shard_name(tensors[i].shard),
-                config().architecture, config().layers());
+    return fail(
+        Code::unsupported,
+        "opening {}: nothing takes the tensor {} in {}; a model of {} with {} layers as config.json describes it "
+        "has none, and without it the results would be wrong: is num_hidden_layers right, and are weights and "
+        "config.json of the same model? If so, this variant is not supported",
+        checkpoint_.directory().string(), tensors[i].stored_name, checkpoint_.shard_name(tensors[i].shard),
+        config().architecture, config().layers());
   }
   return {};
 }

@@ -149,18 +149,13 @@ TEST(Rope, WhatConfigsSayOfFormAndExtent) {
   Json config = llama();
   config["rope_theta"] = 10000.0;
   config["head_dim"] = 16;
-  config["rope_scaling"] = {{"rope_type", "yarn"},
-                            {"factor", 4.0},
-                            {"original_max_position_embeddings", 2048},
-                            {"beta_fast", 8.0},
-                            {"beta_slow", 2.0},
-                            {"truncate", false}};
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0},    {"original_max_position_embeddings", 2048},
+                            {"beta_fast", 8.0},    {"beta_slow", 2.0}, {"truncate", false}};
   auto parsed = parse_config(config.dump());
   ASSERT_TRUE(parsed) << parsed.error().to_string();
   // 8 turns in the original context at pair 3.2201202 of the 8, two at 4.4242402: so only pair 4 is between.
   expect_near(parsed->rope.frequencies,
-              {1, 0.316227766, 0.1, 0.0316227766, 0.0051424288, 0.00316227766 / 4, 0.001 / 4,
-               0.000316227766 / 4});
+              {1, 0.316227766, 0.1, 0.0316227766, 0.0051424288, 0.00316227766 / 4, 0.001 / 4, 0.000316227766 / 4});
   config["rope_scaling"].erase("truncate");  // from pair 3 to pair 5
   parsed = parse_config(config.dump());
   ASSERT_TRUE(parsed) << parsed.error().to_string();
