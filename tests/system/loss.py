@@ -108,7 +108,7 @@ class Loss(Case):
 
     def test_a_short_freeze_is_no_loss(self):
         fleet, victim = self.up, self.later_lead()
-        stream = Stream(fleet.url, max_tokens=120)
+        stream = Stream(fleet.url, max_tokens=1000)  # far from its end when the freeze comes
         self.addCleanup(stream.close)
         stream.wait_events(10)
         send_signal(fleet.pid(victim), signal.SIGSTOP)
