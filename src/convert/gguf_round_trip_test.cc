@@ -115,6 +115,8 @@ std::string comparable(ModelConfig c) {
   c.trunk_dtype = DType::f32;
   c.expert_format = ExpertFormat::plain;
   c.dtypes.clear();
+  c.f32_residual = false;           // of GGUF files,
+  c.moe.renormalize_one = false;    // as is this, which says nothing beside several experts
   c.rope.order = RopeOrder::halves;
   return config_to_json(c);
 }

@@ -68,15 +68,29 @@ class Variant {
     }
   }
 
-  void write(const fs::path& path) const {
+  // What products are made with as f16 or bf16, the rest as f32.
+  void write(const fs::path& path, GgmlType matrices = GgmlType::f32) const {
+    const auto type_of = [&](const Tensor& t) {
+      for (const char* always : {"gate_inp", "conv", "ssm_f", "ssm_beta"})
+        if (t.name.find(always) != std::string::npos) return GgmlType::f32;
+      return t.dims.size() < 2 ? GgmlType::f32 : matrices;
+    };
     GgufWriter out(path, {});
     for (const auto& [key, typed] : set_.items())
       if (!typed.is_null()) set(out, key, typed);
     for (const GgufKey& key : file_.metadata().keys())
       if (!set_.contains(key.name)) copy(out, key);
-    for (const Tensor& t : tensors_) ASSERT_TRUE(out.declare(t.name, GgmlType::f32, t.dims));
+    for (const Tensor& t : tensors_) ASSERT_TRUE(out.declare(t.name, type_of(t), t.dims));
     ASSERT_TRUE(out.begin());
     for (const Tensor& t : tensors_) {
+      if (const GgmlType type = type_of(t); type != GgmlType::f32) {
+        std::vector<std::uint16_t> halves;
+        for (const float v : t.values)
+          halves.push_back(type == GgmlType::f16 ? f32_to_f16(v) : f32_to_bf16(v));
+        little_in_place(std::span(halves));
+        ASSERT_TRUE(out.append(t.name, std::as_bytes(std::span(halves))));
+        continue;
+      }
       std::vector<float> little = t.values;
       little_in_place(std::span(little));
       ASSERT_TRUE(out.append(t.name, std::as_bytes(std::span(little))));
@@ -264,6 +278,43 @@ TEST_F(GgufVariants, TakeYarnsBetasFromTheFile) {
     const double plain = std::pow(10000.0, -static_cast<double>(i) / 16);
     EXPECT_NEAR(f[i], plain * (1 - ramp) + plain / 4 * ramp, 1e-6 * plain) << i;
   }
+}
+
+// Root mean square of the differences of log-probabilities to those of the same weights in `exact`: llama.cpp's beside
+// the same file (node-llama-cpp 3.22.1, caches of F32, one thread), ours must not be half as large again.
+TEST_F(GgufVariants, HalvesInFastStayAsNearAsLlamaCpp) {
+  struct Case {
+    const char* file;
+    double f16, bf16;
+  };
+  std::ifstream in(golden_ / "golden.json");
+  const Json files = Json::parse(in)["files"];
+  std::vector<std::int32_t> ids;
+  const auto log_probabilities = [&](const GgufWeights& weights, Profile profile) {
+    Logits logits = Interpreter::load(weights, profile).value().forward(ids).value();
+    for (auto& row : logits) {
+      double sum = 0;
+      for (const float v : row) sum += std::exp(double{v});
+      for (float& v : row) v -= static_cast<float>(std::log(sum));
+    }
+    return logits;
+  };
+  for (const Case& c : {Case{"qwen3-dense-F32.gguf", 0.0014, 0.0112}, Case{"qwen2-dense-Q8_0.gguf", 0.0012, 0.0100},
+                        Case{"llama-moe-Q8_0.gguf", 0.0013, 0.0098}, Case{"deepseek2-moe-Q8_0.gguf", 0.0020, 0.0162},
+                        Case{"kimi-k3-moe-F32.gguf", 0.0034, 0.0335}, Case{"kimi-linear-moe-F32.gguf", 0.0023, 0.0233}})
+    for (const GgmlType type : {GgmlType::f16, GgmlType::bf16}) {
+      ids = files[c.file]["ids"].get<std::vector<std::int32_t>>();
+      Variant(golden_ / c.file).write(path_, type);
+      const auto weights = GgufWeights::open(path_);
+      ASSERT_TRUE(weights) << weights.error().to_string();
+      const Logits fast = log_probabilities(*weights, Profile::fast), exact = log_probabilities(*weights, Profile::exact);
+      double squares = 0, n = 0;
+      for (std::size_t t = 0; t < exact.size(); ++t)
+        for (std::size_t i = 0; i < exact[t].size(); ++i, ++n) squares += std::pow(double{fast[t][i]} - exact[t][i], 2);
+      const double distance = std::sqrt(squares / n);
+      EXPECT_LT(distance, 1.5 * (type == GgmlType::f16 ? c.f16 : c.bf16)) << c.file << " " << (type == GgmlType::f16 ? "f16" : "bf16");
+      EXPECT_GT(distance, 0);
+    }
 }
 
 }  // namespace

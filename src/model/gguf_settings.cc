@@ -28,6 +28,7 @@ class ConfigSettings {
 
   void add() {
     size("context_length", c_.max_positions);
+    if (c_.attention_window != 0) size("attention.sliding_window", c_.attention_window);
     size("embedding_length", c_.hidden);
     size("block_count", c_.layers());
     size("vocab_size", c_.vocab);
@@ -147,7 +148,7 @@ class ConfigSettings {
     size("leading_dense_block_count", c_.dense_layers);
     size("expert_shared_count", m.shared_experts);
     number("expert_weights_scale", m.scaling_factor);
-    if (arch_ != "kimi-linear") flag("expert_weights_norm", m.renormalize);
+    if (arch_ != "kimi-linear") flag("expert_weights_norm", m.renormalize && (m.top_k > 1 || m.renormalize_one));
     size("expert_gating_func", m.score == RouterScore::sigmoid ? 2 : 1);
     if (arch_ == "deepseek2" || m.groups > 1) {
       size("expert_group_count", m.groups);

@@ -14,10 +14,16 @@ Status WeightMatrix::read_rows(std::size_t first, std::size_t n, std::span<std::
     return fail(Code::invalid_argument, "reading rows [{}, {}) of {} [{}, {}] into {} bytes", first, first + n, name_,
                 rows_, cols_, out.size());
   MYRIAD_TRY_STATUS(read_(first, n, out));
-  if (const auto bad = find_not_finite(dtype_, out, n, cols_))
-    return fail(Code::corrupt, "reading {}: row {} has a {} that is no finite number; is the file damaged?", name_,
-                first + *bad, is_quantized(dtype_) ? "scale" : "value");
-  return {};
+  const auto bad = find_not_finite(dtype_, out, n, cols_);
+  if (!bad) return {};
+  std::vector<float> row(cols_);
+  dequantize(dtype_, out.data() + *bad * row_bytes(), cols_, row.data());
+  const auto at = std::ranges::find_if(row, [](float v) { return !std::isfinite(v); });
+  if (at == row.end())
+    return fail(Code::corrupt, "reading {}: row {} has a scale that is no finite number; is the file damaged?", name_,
+                first + *bad);
+  return fail(Code::corrupt, "reading {}: row {} column {} is {}, expected a finite number; is the file damaged?", name_,
+              first + *bad, at - row.begin(), *at);
 }
 
 Result<std::vector<float>> finite_vector(const ModelWeights& weights, OpRef op, VectorRole role) {
