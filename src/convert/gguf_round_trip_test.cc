@@ -105,6 +105,10 @@ std::vector<Case> cases() {
              {"topk_group", 1},
              {"rms_norm_eps", 1e-5},
              {"rope_scaling", with(yarn, {{"mscale", 1.0}, {"mscale_all_dim", 1.0}, {"factor", 32.0}})}})},
+      {"deepseek v3, linear", "deepseek2",
+       with(deepseek("deepseek_v3"), {{"rope_scaling", {{"type", "linear"}, {"factor", 4.0}}}})},
+      {"deepseek v3, YaRN without a magnitude", "deepseek2",
+       with(deepseek("deepseek_v3"), {{"rope_scaling", with(yarn, {{"attention_factor", 1.0}})}})},
       {"kimi linear", "kimi-linear", kimi_linear(), false},
   };
 }
@@ -115,8 +119,8 @@ std::string comparable(ModelConfig c) {
   c.trunk_dtype = DType::f32;
   c.expert_format = ExpertFormat::plain;
   c.dtypes.clear();
-  c.f32_residual = false;           // of GGUF files,
-  c.moe.renormalize_one = false;    // as is this, which says nothing beside several experts
+  c.f32_residual = false;         // of GGUF files,
+  c.moe.renormalize_one = false;  // as is this, which says nothing beside several experts
   c.rope.order = RopeOrder::halves;
   return config_to_json(c);
 }

@@ -289,12 +289,12 @@ class Reader {
     const RopeSettings s = read_rope(c_.mla.qk_rope_dim, RopeOrder::pairs);
     const double attention = attention_factor(), own = yarn_magnitude(s.factor);
     const double multiplier = keys_.number("rope.scaling.yarn_log_multiplier", 0, -1e3, 1e3);
-    const double stretch = static_cast<float>(1 + multiplier * std::log(s.factor));  // as a config's own is rounded
+    const double stretch = 1 + multiplier * std::log(s.factor);
     double magnitude = attention;
     if (s.scaling == RopeScaling::linear) magnitude *= own * stretch;
-    if (s.scaling == RopeScaling::yarn) magnitude *= multiplier != 0 ? stretch : own;
+    if (s.scaling == RopeScaling::yarn) magnitude *= multiplier != 0 ? double{static_cast<float>(stretch)} : own;
     if (s.scaling == RopeScaling::yarn && multiplier != 0) c_.rope.magnitude = static_cast<float>(attention);
-    if (magnitude != 1)
+    if (static_cast<float>(magnitude) != 1)
       c_.softmax_scale = static_cast<float>(magnitude * magnitude / std::sqrt(static_cast<double>(c_.mla.qk_dim())));
   }
 

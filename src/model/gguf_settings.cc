@@ -21,6 +21,12 @@ std::vector<std::string_view> views_of(const std::vector<std::string>& texts) {
 
 // ---- the architecture's keys
 
+// A single expert is chosen and its weight stays its sigmoid, though those of several might be renormalised: in GGUF
+// that is a model that does not renormalise.
+bool stays_sigmoid(const MoeConfig& m) {
+  return m.top_k == 1 && m.score == RouterScore::sigmoid && !(m.renormalize && m.renormalize_one);
+}
+
 class ConfigSettings {
  public:
   ConfigSettings(const ModelConfig& config, std::string architecture, std::vector<GgufSetting>& out)
@@ -66,6 +72,9 @@ class ConfigSettings {
       case RopeScaling::linear:
         text("rope.scaling.type", "linear");
         number("rope.scaling.factor", s.factor);
+        // There the scores are stretched by (1 + 0.1·ln(factor))·(1 + multiplier·ln(factor)), which is to be 1.
+        if (deepseek && s.factor > 1)
+          number("rope.scaling.yarn_log_multiplier", (1 / double{yarn_magnitude(s.factor)} - 1) / std::log(s.factor));
         break;
       case RopeScaling::yarn: {
         text("rope.scaling.type", "yarn");
@@ -73,9 +82,10 @@ class ConfigSettings {
         size("rope.scaling.original_context_length", static_cast<std::size_t>(s.original_context));
         if (s.beta_fast != 32) number("rope.scaling.yarn_beta_fast", s.beta_fast);
         if (s.beta_slow != 1) number("rope.scaling.yarn_beta_slow", s.beta_slow);
-        if (deepseek) {
+        if (!s.whole_pairs) return fail(Code::unsupported, "rope_scaling.truncate is false, which no key of GGUF says");
+        if (deepseek && rope.score_magnitude != 1) {
           // The scores' magnitude is 1 + multiplier·ln(factor); that of cosine and sine is divided out again.
-          if (s.factor > 1) number("rope.scaling.yarn_log_multiplier", (rope.score_magnitude - 1) / std::log(s.factor));
+          number("rope.scaling.yarn_log_multiplier", (rope.score_magnitude - 1) / std::log(s.factor));
         } else if (const double usual = yarn_magnitude(s.factor); static_cast<float>(rope.magnitude) != usual) {
           number("rope.scaling.attn_factor", rope.magnitude / usual);
         }
@@ -148,7 +158,7 @@ class ConfigSettings {
     size("leading_dense_block_count", c_.dense_layers);
     size("expert_shared_count", m.shared_experts);
     number("expert_weights_scale", m.scaling_factor);
-    if (arch_ != "kimi-linear") flag("expert_weights_norm", m.renormalize && (m.top_k > 1 || m.renormalize_one));
+    if (arch_ != "kimi-linear") flag("expert_weights_norm", m.renormalize && !stays_sigmoid(m));
     size("expert_gating_func", m.score == RouterScore::sigmoid ? 2 : 1);
     if (arch_ == "deepseek2" || m.groups > 1) {
       size("expert_group_count", m.groups);
@@ -273,7 +283,7 @@ Status check_gqa(const ModelConfig& c, std::string_view architecture) {
   if (c.moe.score != RouterScore::softmax || c.moe.selection_bias) return refuse("sigmoid routers");
   if (c.moe.groups != 1) return refuse("groups of experts");
   if (c.moe.scaling_factor != 1) return refuse("scale of the experts' weights");
-  if (!c.moe.renormalize && c.moe.top_k > 1) return refuse("router without renormalisation (norm_topk_prob false)");
+  if (!c.moe.renormalize) return refuse("router without renormalisation (norm_topk_prob false)");
   return {};
 }
 
@@ -309,6 +319,9 @@ Result<std::string> gguf_architecture(const ModelConfig& c) {
     if (c.activation.kind != ActivationKind::silu || c.attn_res_block_size != 0 || c.moe.latent != 0 ||
         c.mla.output_gate)
       return fail(Code::unsupported, "the architecture deepseek2 of GGUF has nothing of Kimi K3's");
+    if (c.rope.order != RopeOrder::pairs)
+      return fail(Code::unsupported,
+                  "the architecture deepseek2 of GGUF rotates in pairs; rope_interleave false rotates in halves");
     return "deepseek2";
   }
   if (!c.rope.frequencies.empty())
@@ -316,6 +329,9 @@ Result<std::string> gguf_architecture(const ModelConfig& c) {
   const bool k3 = c.attn_res_block_size != 0 || c.moe.latent != 0 || c.activation.kind == ActivationKind::situ ||
                   c.mla.output_gate || c.kda.gate_lower_bound || c.kda.full_rank_gate;
   if (k3) return "kimi-k3";
+  if (c.dense_layers < c.layers() && stays_sigmoid(c.moe))
+    return fail(Code::unsupported,
+                "the architecture kimi-linear of GGUF weighs a single expert by 1, the model by its sigmoid");
   if (c.dense_layers < c.layers() && !c.moe.renormalize && c.moe.top_k > 1)
     return fail(Code::unsupported,
                 "the architecture kimi-linear of GGUF always renormalises the experts' weights, the model does not "
