@@ -165,6 +165,7 @@ Result<Texts> read_texts(const QuantizeOptions& options) {
   if (options.calibrate.empty() && options.eval.empty()) return texts;
   MYRIAD_TRY(const ModelSource model, ModelSource::open(options.in));
   MYRIAD_TRY(const Tokenizer tokenizer, model.tokenizer());
+  MYRIAD_TRY_STATUS(check_window(model.config(), options.window));
   warn_of_context("quantize", options.window, model.config());  // once for both texts
   if (!options.calibrate.empty()) {
     MYRIAD_TRY(texts.calibration, read_text(options.calibrate));
