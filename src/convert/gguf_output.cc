@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 
+#include "model/gguf_weights.h"
 #include "model/gguf_writer.h"
+#include "quant/blocks.h"
 
 namespace myriad {
 namespace {
@@ -73,10 +75,15 @@ class GgufOutput final : public QuantizedOutput {
       return files_.for_each_piece(files_.tensors()[tensor],
                                    [&](std::span<const std::byte> piece) { return write_rows(tensor, piece); });
     MYRIAD_TRY(const GgufTensor* t, files_.gguf()->file().require(files_.tensors()[tensor].name));
+    const auto type = dtype_of(t->type);  // of whole blocks, which can be looked at
+    const std::size_t block = type ? block_bytes(*type) : 1;
     std::vector<std::byte> piece;
     for (std::uint64_t done = 0; done < t->bytes; done += piece.size()) {
-      piece.resize(std::min<std::uint64_t>(kPiece, t->bytes - done));
+      piece.resize(std::min<std::uint64_t>(kPiece / block * block, t->bytes - done));
       MYRIAD_TRY_STATUS(files_.gguf()->file().read(*t, done, piece));
+      if (const auto bad = type ? find_not_finite(*type, piece, piece.size() / block, block_values(*type)) : std::nullopt)
+        return fail(Code::corrupt, "copying {}: a value or scale at byte {} is no finite number; is the file damaged?",
+                    t->name, done + *bad * block);
       MYRIAD_TRY_STATUS(writer_.append(t->name, piece));
     }
     return {};

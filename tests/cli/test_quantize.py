@@ -311,6 +311,24 @@ class Refusals(Case):
         self.assert_fails(3, [name.removeprefix("language_model.").removesuffix(".weight"), "row 0 column 0", "inf"],
                           "quantize", model, self.directory / "out", "--format", "int8-channel")
 
+    def test_damaged_gguf(self):
+        """Also in what is only copied."""
+        whole, damaged = self.directory / "whole.gguf", self.directory / "damaged.gguf"
+        self.run_ok("quantize", RANDOM_K3, whole, "--format", "q8_0")
+        data = whole.read_bytes()
+        for what in (b"output_norm.weight", b"blk.0.attn_q.weight"):
+            at, offsets = data.index(what) - 8, []
+            while 0 < (length := struct.unpack_from("<Q", data, at)[0]) < 100:  # to the end of the list of tensors
+                dimensions = struct.unpack_from("<I", data, at + 8 + length)[0]
+                at += 8 + length + 4 + 8 * dimensions + 4 + 8
+                offsets.append(struct.unpack_from("<Q", data, at - 8)[0])
+            begin = (at + 31) // 32 * 32 + offsets[0]
+            spoiled = bytearray(data)
+            spoiled[begin:begin + 4] = b"\x00\x7e\xc0\x7f" if what.endswith(b"q.weight") else b"\x00\x00\xc0\x7f"
+            damaged.write_bytes(spoiled)
+            with self.subTest(tensor=what):
+                self.assert_fails(3, [what.decode(), "no finite number"], "quantize", damaged, self.directory / "out.gguf", "--format", "keep")
+
     def test_damaged_scales(self):
         """Of a quantised directory, when it is run."""
         out = self.directory / "scales"
