@@ -46,8 +46,10 @@ Status up(FleetUpOptions options) {
     MYRIAD_TRY_STATUS(check_window(model.config(), options.budget.context));
     wanted.name = options.name.empty() ? model.name() : options.name;
     if (model.manifest() != nullptr && wanted.name != model.name())
-      return fail(Code::invalid_argument, "{} was cut under the name '{}'; --name is for what is cut here: GGUF files and Hugging Face directories",
-                  options.engine.model.string(), model.name());
+      return fail(
+          Code::invalid_argument,
+          "{} was cut under the name '{}'; --name is for what is cut here: GGUF files and Hugging Face directories",
+          options.engine.model.string(), model.name());
     wanted.options.target_bytes = shared_target_bytes(model.graph(), options.engine.nodes, options.engine.node_memory);
     if (options.cache_memory) {
       const Manifest planned = model.manifest() != nullptr

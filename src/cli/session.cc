@@ -128,7 +128,8 @@ Result<std::unique_ptr<Session>> Session::open(std::string_view command, const E
   MYRIAD_TRY_STATUS(check_window(model.config(), budget.context));
   if (!command.empty()) warn_of_context(command, budget.context, model.config());
   if (options.cut_seed != 0 && model.manifest() != nullptr)
-    return fail(Code::invalid_argument, "{} is cut already; --cut-seed is for what is cut here: GGUF files and Hugging Face directories",
+    return fail(Code::invalid_argument,
+                "{} is cut already; --cut-seed is for what is cut here: GGUF files and Hugging Face directories",
                 model.directory().string());
   if (options.nodes != 0) return FleetSession::open(options, std::move(model), budget);
   return LocalSession::open(options, std::move(model), budget);

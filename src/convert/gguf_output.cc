@@ -81,7 +81,8 @@ class GgufOutput final : public QuantizedOutput {
     for (std::uint64_t done = 0; done < t->bytes; done += piece.size()) {
       piece.resize(std::min<std::uint64_t>(kPiece / block * block, t->bytes - done));
       MYRIAD_TRY_STATUS(files_.gguf()->file().read(*t, done, piece));
-      if (const auto bad = type ? find_not_finite(*type, piece, piece.size() / block, block_values(*type)) : std::nullopt)
+      if (const auto bad =
+              type ? find_not_finite(*type, piece, piece.size() / block, block_values(*type)) : std::nullopt)
         return fail(Code::corrupt, "copying {}: a value or scale at byte {} is no finite number; is the file damaged?",
                     t->name, done + *bad * block);
       MYRIAD_TRY_STATUS(writer_.append(t->name, piece));

@@ -85,8 +85,7 @@ class Variant {
     for (const Tensor& t : tensors_) {
       if (const GgmlType type = type_of(t); type != GgmlType::f32) {
         std::vector<std::uint16_t> halves;
-        for (const float v : t.values)
-          halves.push_back(type == GgmlType::f16 ? f32_to_f16(v) : f32_to_bf16(v));
+        for (const float v : t.values) halves.push_back(type == GgmlType::f16 ? f32_to_f16(v) : f32_to_bf16(v));
         little_in_place(std::span(halves));
         ASSERT_TRUE(out.append(t.name, std::as_bytes(std::span(halves))));
         continue;
@@ -307,12 +306,14 @@ TEST_F(GgufVariants, HalvesInFastStayAsNearAsLlamaCpp) {
       Variant(golden_ / c.file).write(path_, type);
       const auto weights = GgufWeights::open(path_);
       ASSERT_TRUE(weights) << weights.error().to_string();
-      const Logits fast = log_probabilities(*weights, Profile::fast), exact = log_probabilities(*weights, Profile::exact);
+      const Logits fast = log_probabilities(*weights, Profile::fast),
+                   exact = log_probabilities(*weights, Profile::exact);
       double squares = 0, n = 0;
       for (std::size_t t = 0; t < exact.size(); ++t)
         for (std::size_t i = 0; i < exact[t].size(); ++i, ++n) squares += std::pow(double{fast[t][i]} - exact[t][i], 2);
       const double distance = std::sqrt(squares / n);
-      EXPECT_LT(distance, 1.5 * (type == GgmlType::f16 ? c.f16 : c.bf16)) << c.file << " " << (type == GgmlType::f16 ? "f16" : "bf16");
+      EXPECT_LT(distance, 1.5 * (type == GgmlType::f16 ? c.f16 : c.bf16))
+          << c.file << " " << (type == GgmlType::f16 ? "f16" : "bf16");
       EXPECT_GT(distance, 0);
     }
 }

@@ -273,8 +273,7 @@ template <class Type, int kTiles, int kTokens>
   using E = Expanded<Type>;
   F acc[kTiles][kTokens];
   for (int t = 0; t < kTokens; ++t)
-    for (int i = 0; i < kTiles; ++i)
-      acc[i][t] = before == nullptr ? zero() : load(before + (t * kTiles + i) * kLanes);
+    for (int i = 0; i < kTiles; ++i) acc[i][t] = before == nullptr ? zero() : load(before + (t * kTiles + i) * kLanes);
   for (std::size_t a = 0; a < groups; ++a) {
     F scale[kTiles][Type::kHalves], other[kTiles][Type::kHalves] = {};
     for (int i = 0; i < kTiles; ++i)

@@ -337,7 +337,8 @@ Result<Graph> Graph::build(const ModelConfig& config) {
   // Before any tensor is looked at: a small file may claim anything.
   const std::size_t routed = config.layers() - std::min(config.layers(), config.dense_layers);
   if (config.layers() + routed * config.moe.experts > kMaxExpertsAndLayers)
-    return fail(Code::limit, "the model has {} layers and {} experts in each of {}, together more than {}: is its config "
+    return fail(Code::limit,
+                "the model has {} layers and {} experts in each of {}, together more than {}: is its config "
                 "damaged?",
                 config.layers(), config.moe.experts, routed, kMaxExpertsAndLayers);
   Graph graph;

@@ -220,8 +220,9 @@ Sample sample(const Kernels& kernels, const SampleSpec& spec, std::span<const fl
   LogSum all;
   std::vector<TokenLogprob> best;
   for (std::size_t first = 0; first < logits.size(); first += kVocabularyBlock) {
-    const auto block = block_candidates(kernels, logits.subspan(first, std::min(kVocabularyBlock, logits.size() - first)),
-                                        static_cast<std::uint32_t>(first));
+    const auto block =
+        block_candidates(kernels, logits.subspan(first, std::min(kVocabularyBlock, logits.size() - first)),
+                         static_cast<std::uint32_t>(first));
     all.merge(block.max, block.sum);
     best.insert(best.end(), block.best.begin(),
                 block.best.begin() + static_cast<std::ptrdiff_t>(std::min(kMaxTopLogprobs, block.best.size())));

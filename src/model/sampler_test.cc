@@ -39,7 +39,8 @@ TEST(Sampler, CandidatesAreTheLargestInOrder) {
     const std::size_t n = round < 40 ? static_cast<std::size_t>(round) + 1 : 1 + random() % kVocabularyBlock;
     const auto logits = random_logits(random, n, round % 2 == 0);
     const auto want = in_order(logits, 5000);
-    const BlockCandidates b = block_candidates(best(), logits, 5000), scalar = block_candidates(scalar_kernels(), logits, 5000);
+    const BlockCandidates b = block_candidates(best(), logits, 5000),
+                          scalar = block_candidates(scalar_kernels(), logits, 5000);
     ASSERT_EQ(b.best.size(), std::min(n, kCandidatesPerBlock));
     for (std::size_t i = 0; i < b.best.size(); ++i) {
       EXPECT_EQ(b.best[i].token, want[i].token) << round << " " << i;
@@ -112,8 +113,8 @@ Allowed allowed(const SampleSpec& spec, std::span<const float> logits) {
 TEST(Sampler, DrawsHaveTheirProbabilities) {
   std::mt19937 random(3);
   const auto logits = random_logits(random, 2000, false);
-  for (const auto& [temperature, top_p, top_k] :
-       std::vector<std::tuple<float, float, std::uint32_t>>{{1.0F, 1.0F, 0}, {0.5F, 0.9F, 0}, {1.3F, 1.0F, 5}, {2.0F, 0.55F, 300}}) {
+  for (const auto& [temperature, top_p, top_k] : std::vector<std::tuple<float, float, std::uint32_t>>{
+           {1.0F, 1.0F, 0}, {0.5F, 0.9F, 0}, {1.3F, 1.0F, 5}, {2.0F, 0.55F, 300}}) {
     SampleSpec spec;
     spec.temperature = temperature;
     spec.top_p = top_p;

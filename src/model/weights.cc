@@ -22,16 +22,15 @@ Status WeightMatrix::read_rows(std::size_t first, std::size_t n, std::span<std::
   if (at == row.end())
     return fail(Code::corrupt, "reading {}: row {} has a scale that is no finite number; is the file damaged?", name_,
                 first + *bad);
-  return fail(Code::corrupt, "reading {}: row {} column {} is {}, expected a finite number; is the file damaged?", name_,
-              first + *bad, at - row.begin(), *at);
+  return fail(Code::corrupt, "reading {}: row {} column {} is {}, expected a finite number; is the file damaged?",
+              name_, first + *bad, at - row.begin(), *at);
 }
 
 Result<std::vector<float>> finite_vector(const ModelWeights& weights, OpRef op, VectorRole role) {
   MYRIAD_TRY(std::vector<float> values, weights.vector(op, role));
   // a_log: the logarithm of a decay of nothing at all is −∞
-  const auto bad = std::ranges::find_if(values, [role](float v) {
-    return !std::isfinite(v) && !(role == VectorRole::a_log && v < 0);
-  });
+  const auto bad = std::ranges::find_if(
+      values, [role](float v) { return !std::isfinite(v) && !(role == VectorRole::a_log && v < 0); });
   if (bad != values.end())
     return fail(Code::corrupt,
                 "reading a vector of {} from {}: value {} of {} is {}, expected a finite number; is the file damaged?",

@@ -35,9 +35,9 @@ Result<Sha256Digest> canary(const Graph& graph, const Part& part, const Kernels&
       constexpr std::uint32_t kPositions = 4;
       const std::uint32_t units = part.spec().units();
       MYRIAD_TRY(AlignedBuffer memory, AlignedBuffer::allocate(op.state_bytes(units), "a canary's attention state"));
-      MYRIAD_TRY(
-          AlignedBuffer page,
-          AlignedBuffer::allocate(kPositions * op.state_bytes_per_position(units, runner.cache_of(op)), "a canary's cache"));
+      MYRIAD_TRY(AlignedBuffer page,
+                 AlignedBuffer::allocate(kPositions * op.state_bytes_per_position(units, runner.cache_of(op)),
+                                         "a canary's cache"));
       std::byte* const pages[] = {page.data()};
       AttentionState state{memory.data(), pages, kPositions, 0};
       const SequenceSlice slice{1, &state};

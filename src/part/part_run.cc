@@ -129,9 +129,9 @@ Activation PartRunner::finish(const PartCall& call, Activation y) const {
     for (std::size_t i = begin; i < end; ++i) {
       const std::size_t t = i / blocks, b = i % blocks;
       const std::size_t first = b * kVocabularyBlock, n = std::min(kVocabularyBlock, y.width - first);
-      pack_candidates(
-          block_candidates(kernels_, {y.row(t) + first, n}, call.part->spec().begin + static_cast<std::uint32_t>(first)),
-          {packed.row(t) + b * kPackedCandidates, kPackedCandidates});
+      pack_candidates(block_candidates(kernels_, {y.row(t) + first, n},
+                                       call.part->spec().begin + static_cast<std::uint32_t>(first)),
+                      {packed.row(t) + b * kPackedCandidates, kPackedCandidates});
     }
   });
   return packed;
@@ -179,7 +179,8 @@ Result<Activation> PartRunner::attend(const Part& part, std::span<const Activati
   else
     finite = gqa(part, *inputs[0], slices, out);
   if (!finite)
-    return fail(Code::internal, "calling {}: a key or value is not finite or too large for the cache's type; "
+    return fail(Code::internal,
+                "calling {}: a key or value is not finite or too large for the cache's type; "
                 "try --cache-type bf16 or f32",
                 part.spec().name());
   for (const auto& s : slices) s.state->position += s.rows;

@@ -70,6 +70,7 @@ void read_grouped_row(DType t, const std::byte* row, std::size_t k, const Groupe
 
 // The first of `rows` rows (row_bytes(t, k) apart) with a value that is not finite, or, of a quantised type, a scale or
 // minimum that is not or is so large that a value could not be; nothing when all are good.
-std::optional<std::size_t> find_not_finite(DType t, std::span<const std::byte> storage, std::size_t rows, std::size_t k);
+std::optional<std::size_t> find_not_finite(DType t, std::span<const std::byte> storage, std::size_t rows,
+                                           std::size_t k);
 
 }  // namespace myriad
