@@ -83,7 +83,7 @@ Status serve(const GatewayCommandOptions& options, StopSignal& stop) {
   MYRIAD_TRY(fleet_options.token, read_token_file(options.token_file));
   MYRIAD_TRY_STATUS(check_can_listen("--http", options.http, http));  // before the wait for the controller
   if (!options.api_key_file.empty()) {
-    MYRIAD_TRY(api_options.api_key, read_token_file(options.api_key_file));
+    MYRIAD_TRY(api_options.api_key, read_token_file(options.api_key_file, Secret::api_key));
   }
   MYRIAD_TRY(const std::string suffix, random_hex(4));
   fleet_options.id = {"gateway-" + suffix};

@@ -119,9 +119,17 @@ class Report {
   std::uint64_t before_ = 0, after_ = 0, other_bytes_ = 0, others_ = 0;
 };
 
+// Whether OUT is whole already and only the comparison of an earlier run with --eval is to be done again.
+bool only_eval_is_left(const QuantizeOptions& options) {
+  std::error_code none;
+  return !options.eval.empty() && fs::exists(options.out, none) && fs::exists(journal_path(options.out), none);
+}
+
 Status check_out(const QuantizeOptions& options) {
   std::error_code none;
-  if (fs::exists(options.out, none))
+  if (fs::equivalent(options.in, options.out, none))
+    return fail(Code::invalid_argument, "{} is both IN and OUT; choose another name for OUT", options.out.string());
+  if (fs::exists(options.out, none) && !only_eval_is_left(options))
     return fail(Code::invalid_argument, "{} exists already; remove it or choose another name", options.out.string());
   const fs::path parent = options.out.has_parent_path() ? options.out.parent_path() : fs::path(".");
   if (!fs::is_directory(parent, none))
@@ -207,6 +215,7 @@ void show(const Comparison& c, bool json) {
 }
 
 Status quantize(QuantizeOptions options) {
+  options.in = without_trailing_slash(options.in);
   options.out = without_trailing_slash(options.out);
   options.format = lower_case(options.format);
   MYRIAD_TRY_STATUS(check_out(options));
@@ -252,23 +261,34 @@ Status quantize(QuantizeOptions options) {
   if (format != nullptr) plan = uniform_plan(files, *format);
   if (!mixed) MYRIAD_TRY_STATUS(QuantizedOutput::create(files, plan, options.out));  // before anything is left behind
   MYRIAD_TRY(const std::string key, journal_key(files, options, texts.calibration));
+  const bool whole = only_eval_is_left(options);
   MYRIAD_TRY(Journal journal, Journal::open(options.out, key));
+  if (whole && !journal.continued()) {
+    MYRIAD_TRY_STATUS(journal.remove());
+    return fail(Code::invalid_argument, "{} exists already, made of something else; remove it or choose another name",
+                options.out.string());
+  }
   if (!journal.continued()) MYRIAD_TRY_STATUS(remove_partial(options.out));
+  if (journal.continued())
+    write_err(whole ? fmt::format("{} is whole; going on with --eval\n", options.out.string())
+                    : fmt::format("going on with {}, which an earlier run began\n", options.out.string()));
   {
     ThreadPool pool(options.engine.threads == 0 ? usable_cores() : options.engine.threads);
     if (mixed) {
       MYRIAD_TRY(plan, plan_mixed(files, options, budget, texts.calibration_ids, journal, pool));
     }
-    MYRIAD_TRY(const std::unique_ptr<QuantizedOutput> out, QuantizedOutput::create(files, plan, options.out));
-    ProgressLine line("quantising " + options.in.filename().string());
-    MYRIAD_TRY_STATUS(quantize_model(files, plan, *out, journal, pool, [&](const QuantizeProgress& p) {
-      line.update(p.bytes_done, p.bytes,
-                  fmt::format("{} of {}{}", human({p.bytes_done}), human({p.bytes}),
-                              p.tensor == nullptr ? std::string() : "  " + p.tensor->name));
-    }));
+    if (!whole) {
+      MYRIAD_TRY(const std::unique_ptr<QuantizedOutput> out, QuantizedOutput::create(files, plan, options.out));
+      ProgressLine line("quantising " + options.in.filename().string());
+      MYRIAD_TRY_STATUS(quantize_model(files, plan, *out, journal, pool, [&](const QuantizeProgress& p) {
+        line.update(p.bytes_done, p.bytes,
+                    fmt::format("{} of {}{}", human({p.bytes_done}), human({p.bytes}),
+                                p.tensor == nullptr ? std::string() : "  " + p.tensor->name));
+      }));
+    }
   }
   const Report report(files, plan, journal);
-  MYRIAD_TRY_STATUS(journal.remove());
+  if (options.eval.empty()) MYRIAD_TRY_STATUS(journal.remove());
   if (options.json)
     report.show_json();
   else
@@ -277,6 +297,7 @@ Status quantize(QuantizeOptions options) {
     flush_out();
     MYRIAD_TRY(const Comparison compared, compare_on_text(options, texts.eval_ids));
     show(compared, options.json);
+    MYRIAD_TRY_STATUS(journal.remove());  // not before: an interrupted run goes on from here
   }
   if (options.json) print_out("}}\n");
   return {};

@@ -24,10 +24,14 @@ bool is_number(const Json& line, const char* name) {
 
 }  // namespace
 
+std::filesystem::path journal_path(std::filesystem::path out) {
+  out += ".journal";
+  return out;
+}
+
 Result<Journal> Journal::open(const std::filesystem::path& out, std::string_view key) {
   Journal journal;
-  journal.path_ = out;
-  journal.path_ += ".journal";
+  journal.path_ = journal_path(out);
   const int fd = ::open(journal.path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) return fail(Code::io, "writing {}: {}", journal.path_.string(), std::strerror(errno));
   journal.file_ = std::make_shared<const Descriptor>(fd);

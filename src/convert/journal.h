@@ -16,6 +16,9 @@ namespace myriad {
 
 class Descriptor;
 
+// OUT.journal
+std::filesystem::path journal_path(std::filesystem::path out);
+
 class Journal {
  public:
   // Reads the journal of `out` if there is one with this key, else begins a new one. Holds a lock on it. Errors: busy

@@ -331,9 +331,12 @@ struct CheckpointBuilder {
 Result<Checkpoint> Checkpoint::open(const fs::path& dir) {
   std::error_code error;
   if (!fs::is_directory(dir, error))
-    return fail(fs::exists(dir, error) ? Code::invalid_argument : Code::not_found,
-                "opening {}: it is not a directory, expected a Hugging Face checkpoint (config.json and *.safetensors)",
-                dir.string());
+    return !fs::exists(dir, error)
+               ? fail(Code::not_found, "opening {}: there is no such file or directory", dir.string())
+               : fail(Code::invalid_argument,
+                      "opening {}: it is not a directory, expected a Hugging Face checkpoint (config.json and "
+                      "*.safetensors)",
+                      dir.string());
   CheckpointBuilder builder;
   builder.out.directory_ = dir;
   MYRIAD_TRY(builder.out.config_json_, read_text_file(dir / "config.json", kMaxConfigBytes));

@@ -209,8 +209,10 @@ std::string inventory_text(const Inventory& inventory) {
     rows.push_back({"KDA state (f32)", grouped(s.kda_state)});
     rows.push_back({"convolution history (f32)", grouped(s.conv_history)});
   }
-  if (s.mla_bytes_per_token != 0) rows.push_back({"MLA cache a token (bf16)", grouped(s.mla_bytes_per_token)});
-  if (s.gqa_bytes_per_token != 0) rows.push_back({"GQA cache a token (bf16)", grouped(s.gqa_bytes_per_token)});
+  if (s.mla_bytes_per_token != 0)
+    rows.push_back({"MLA cache a token (2 bytes a value)", grouped(s.mla_bytes_per_token)});
+  if (s.gqa_bytes_per_token != 0)
+    rows.push_back({"GQA cache a token (2 bytes a value)", grouped(s.gqa_bytes_per_token)});
   for (const std::uint64_t tokens : kExampleTokens)
     if (tokens <= c.max_positions)
       rows.push_back({fmt::format("in all at {} tokens", grouped(tokens)), grouped(s.at(tokens))});

@@ -55,8 +55,8 @@ struct TypeTally {
 struct StateBytes {
   std::uint64_t kda_state = 0;            // f32, all KDA layers
   std::uint64_t conv_history = 0;         // f32, all KDA layers
-  std::uint64_t mla_bytes_per_token = 0;  // bf16, all MLA layers
-  std::uint64_t gqa_bytes_per_token = 0;  // bf16, all GQA layers
+  std::uint64_t mla_bytes_per_token = 0;  // of 2 bytes a value, all MLA layers
+  std::uint64_t gqa_bytes_per_token = 0;  // of 2 bytes a value, all GQA layers
   [[nodiscard]] std::uint64_t fixed() const { return kda_state + conv_history; }
   [[nodiscard]] std::uint64_t at(std::uint64_t tokens) const {
     return fixed() + (mla_bytes_per_token + gqa_bytes_per_token) * tokens;

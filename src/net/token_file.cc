@@ -50,24 +50,25 @@ Result<std::string> random_hex(std::size_t bytes) {
   return to_hex(random);
 }
 
-Result<std::string> read_token_file(const std::filesystem::path& path) {
+Result<std::string> read_token_file(const std::filesystem::path& path, Secret secret) {
+  const std::string_view what = secret == Secret::api_key ? "API key" : "fleet token";
   // Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
   const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0)
-    return fail(errno == ENOENT ? Code::not_found : Code::io, "reading the fleet token file {}: {}", path.string(),
+    return fail(errno == ENOENT ? Code::not_found : Code::io, "reading the {} file {}: {}", what, path.string(),
                 system_error());
   struct stat info {};
   if (::fstat(file.get(), &info) != 0)
-    return fail(Code::io, "reading the fleet token file {}: {}", path.string(), system_error());
+    return fail(Code::io, "reading the {} file {}: {}", what, path.string(), system_error());
   if (!S_ISREG(info.st_mode))
-    return fail(Code::invalid_argument, "reading the fleet token file {}: it is not a regular file", path.string());
+    return fail(Code::invalid_argument, "reading the {} file {}: it is not a regular file", what, path.string());
   // One byte more than any token with its line's end, so that a longer file is noticed.
   std::array<char, kMaxTokenBytes + 3> buffer{};
   std::size_t size = 0;
   while (size < buffer.size()) {
     const ssize_t got = ::read(file.get(), buffer.data() + size, buffer.size() - size);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail(Code::io, "reading the fleet token file {}: {}", path.string(), system_error());
+    if (got < 0) return fail(Code::io, "reading the {} file {}: {}", what, path.string(), system_error());
     if (got == 0) break;
     size += static_cast<std::size_t>(got);
   }
@@ -77,14 +78,13 @@ Result<std::string> read_token_file(const std::filesystem::path& path) {
     token.pop_back();
   if (token.size() < kMinTokenBytes || token.size() > kMaxTokenBytes)
     return fail(Code::invalid_argument,
-                "the fleet token in {} has {} bytes, expected {} to {}; delete the file to have a new one made",
+                "the {} in {} has {} bytes, expected {} to {}; `openssl rand -hex 32` makes a good one", what,
                 path.string(), size == buffer.size() ? "too many" : std::to_string(token.size()), kMinTokenBytes,
                 kMaxTokenBytes);
   for (const char c : token)
     if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7f)
       return fail(Code::invalid_argument,
-                  "the fleet token in {} has more than one line or a control character; expected one line",
-                  path.string());
+                  "the {} in {} has more than one line or a control character; expected one line", what, path.string());
   if ((info.st_mode & (S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH)) != 0)
     log(LogLevel::warning, "event=token_file_open_to_others file={} mode={:o} try={}", log_value(path.string()),
         info.st_mode & 0777U, log_value("chmod 600 " + path.string()));

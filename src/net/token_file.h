@@ -13,10 +13,13 @@ namespace myriad {
 inline constexpr std::size_t kMinTokenBytes = 16;
 inline constexpr std::size_t kMaxTokenBytes = 1024;
 
+// What such a file holds, for messages.
+enum class Secret { fleet_token, api_key };
+
 // The first line of the file, without the white space at its end. A file that others may read is used, with a warning
 // in the log that says how to close it. Errors: not_found, io, invalid_argument (shorter or longer than the bounds,
 // more than one line, a directory).
-Result<std::string> read_token_file(const std::filesystem::path& file);
+Result<std::string> read_token_file(const std::filesystem::path& file, Secret secret = Secret::fleet_token);
 
 // Makes a file of mode 0600 with a new token of 256 random bits in hexadecimal, and returns the token. An existing file
 // is never touched. Errors: io (the file exists, its folder does not, no permission).

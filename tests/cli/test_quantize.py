@@ -140,6 +140,34 @@ class Interrupted(Case):
         reference, out = self.killed_and_continued(self.model, "")
         self.assertEqual(files_of(out), files_of(reference))
 
+    def test_killed_while_it_compares(self):
+        """OUT is whole then, and only the comparison is done again."""
+        for name in ("compared", "compared.gguf"):
+            arguments = ("--format", "q4_0", "--eval", TEXT, "--eval-windows", 40, "--threads", 1)
+            reference, out = self.directory / f"reference-{name}", self.directory / name
+            whole = self.run_ok("quantize", TINY, reference, *arguments)
+            process = subprocess.Popen([MYRIAD, "quantize", str(TINY), str(out), *map(str, arguments)], stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL, env=self.environment)
+            deadline = time.monotonic() + 60
+            while not out.exists():
+                self.assertIsNone(process.poll(), "it was done before it could be killed")
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.001)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            journal = self.directory / f"{name}.journal"
+            self.assertTrue(journal.exists())
+            self.assert_fails(2, ["exists already"], "quantize", TINY, out, "--format", "q4_0")
+            again = self.start("quantize", TINY, out, *arguments)
+            self.assertEqual(again.returncode, 0, again.err)
+            self.assertEqual(again.out, whole)
+            self.assertIn("going on with --eval", again.err)
+            self.assertFalse(journal.exists())
+            self.assert_fails(2, ["exists already"], "quantize", TINY, out, *arguments)
+
+    def test_in_is_not_out(self):
+        self.assert_fails(2, ["both IN and OUT"], "quantize", TINY, f"{TINY}/", "--format", "q4_0")
+
     def test_gguf_from_a_directory_killed_and_continued(self):
         reference, out = self.killed_and_continued(self.model, ".gguf")
         self.assertEqual(out.read_bytes(), reference.read_bytes())
