@@ -523,7 +523,7 @@ Result<std::unique_ptr<Node>> Node::start(NodeOptions options, std::function<voi
   MYRIAD_TRY(impl->kernels, choose_kernels());
   impl->pool = std::make_unique<ThreadPool>(threads);
   impl->self = {Role::node, options.id, wall_nanos()};
-  impl->speed = measure_speed(*impl->kernels, *impl->pool);
+  impl->speed = measure_speed(*impl->kernels, *impl->pool, options.memory);
   impl->options = std::move(options);
   impl->on_stop = std::move(on_stop);
   Impl* self = impl.get();

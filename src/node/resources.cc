@@ -20,18 +20,20 @@ Bytes resident_bytes() {
   return {resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))};
 }
 
-std::uint64_t measure_speed(const Kernels& kernels, ThreadPool& pool) {
-  constexpr std::size_t kColumns = 1024, kRows = 4096;  // 8 MiB of bf16: more than a core's second-level cache
+std::uint64_t measure_speed(const Kernels& kernels, ThreadPool& pool, Bytes memory) {
+  constexpr std::size_t kColumns = 1024, kMostRows = 4096;  // 8 MiB of bf16: more than a core's second-level cache
   constexpr int kRounds = 16;
+  const std::size_t rows =
+      std::clamp<std::size_t>(memory.value / 8 / (2 * kColumns) / kTileRows * kTileRows, kTileRows, kMostRows);
   double best = 0;
   {
-    const std::vector<std::uint16_t> weights(matrix_bytes(DType::bf16, kRows, kColumns) / 2, 0x3c00);
+    const std::vector<std::uint16_t> weights(matrix_bytes(DType::bf16, rows, kColumns) / 2, 0x3c00);
     const std::vector<float> x(kColumns, 1.0F);
-    std::vector<float> y(kRows);
+    std::vector<float> y(rows);
     for (int round = 0; round < kRounds; ++round) {
       const auto begin = std::chrono::steady_clock::now();
-      pool.parallel(tiles_for(kRows), 16, [&](std::size_t first, std::size_t last) {
-        kernels.matmul_bf16(weights.data(), kColumns, first, last, x.data(), kColumns, 1, y.data(), kRows);
+      pool.parallel(tiles_for(rows), 16, [&](std::size_t first, std::size_t last) {
+        kernels.matmul_bf16(weights.data(), kColumns, first, last, x.data(), kColumns, 1, y.data(), rows);
       });
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
       best = std::max(best, static_cast<double>(weights.size() * 2) / std::max(took.count(), 1e-9));
