@@ -119,18 +119,23 @@ class Report {
   std::uint64_t before_ = 0, after_ = 0, other_bytes_ = 0, others_ = 0;
 };
 
-// Whether OUT is whole already and only the comparison of an earlier run with --eval is to be done again.
-bool only_eval_is_left(const QuantizeOptions& options) {
+// Whether OUT may be whole already, by a run that ended before it had said so.
+bool is_perhaps_whole(const QuantizeOptions& options) {
   std::error_code none;
-  return !options.eval.empty() && fs::exists(options.out, none) && fs::exists(journal_path(options.out), none);
+  return fs::exists(options.out, none) && fs::exists(journal_path(options.out), none);
+}
+
+Status already_there(const QuantizeOptions& options) {
+  return fail(Code::invalid_argument, "{} exists already; remove it or choose another name", options.out.string());
 }
 
 Status check_out(const QuantizeOptions& options) {
   std::error_code none;
+  if (options.out.filename().empty())
+    return fail(Code::invalid_argument, "OUT is '{}', which names no file or directory", options.out.string());
   if (fs::equivalent(options.in, options.out, none))
     return fail(Code::invalid_argument, "{} is both IN and OUT; choose another name for OUT", options.out.string());
-  if (fs::exists(options.out, none) && !only_eval_is_left(options))
-    return fail(Code::invalid_argument, "{} exists already; remove it or choose another name", options.out.string());
+  if (fs::exists(options.out, none) && !is_perhaps_whole(options)) return already_there(options);
   const fs::path parent = options.out.has_parent_path() ? options.out.parent_path() : fs::path(".");
   if (!fs::is_directory(parent, none))
     return fail(Code::not_found, "writing {}: there is no directory {}", options.out.string(), parent.string());
@@ -261,16 +266,17 @@ Status quantize(QuantizeOptions options) {
   if (format != nullptr) plan = uniform_plan(files, *format);
   if (!mixed) MYRIAD_TRY_STATUS(QuantizedOutput::create(files, plan, options.out));  // before anything is left behind
   MYRIAD_TRY(const std::string key, journal_key(files, options, texts.calibration));
-  const bool whole = only_eval_is_left(options);
+  if (is_perhaps_whole(options) && !Journal::exists(options.out, key)) return already_there(options);
   MYRIAD_TRY(Journal journal, Journal::open(options.out, key));
-  if (whole && !journal.continued()) {
+  std::error_code none;
+  const bool whole = fs::exists(options.out, none);  // nobody else writes it now
+  if (whole && !journal.continued()) {               // made since we looked
     MYRIAD_TRY_STATUS(journal.remove());
-    return fail(Code::invalid_argument, "{} exists already, made of something else; remove it or choose another name",
-                options.out.string());
+    return already_there(options);
   }
   if (!journal.continued()) MYRIAD_TRY_STATUS(remove_partial(options.out));
   if (journal.continued())
-    write_err(whole ? fmt::format("{} is whole; going on with --eval\n", options.out.string())
+    write_err(whole ? fmt::format("{} is whole already\n", options.out.string())
                     : fmt::format("going on with {}, which an earlier run began\n", options.out.string()));
   {
     ThreadPool pool(options.engine.threads == 0 ? usable_cores() : options.engine.threads);

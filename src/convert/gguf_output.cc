@@ -58,7 +58,8 @@ class GgufOutput final : public QuantizedOutput {
     MYRIAD_TRY_STATUS(writer_.set("general.quantization_version", std::uint32_t{2}));
     if (const GgufDescription* description = files_.description(); description != nullptr) {
       MYRIAD_TRY_STATUS(set_all(writer_, description->settings));
-      if (description->rest) MYRIAD_TRY_STATUS(writer_.copy_metadata(*description->rest));
+      // A directory has no layers of multi-token prediction, and block_count says so.
+      if (description->rest) MYRIAD_TRY_STATUS(writer_.copy_metadata(*description->rest, ".nextn_predict_layers"));
     } else {
       MYRIAD_TRY_STATUS(writer_.copy_metadata(files_.gguf()->file().metadata()));
     }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -32,11 +33,18 @@ std::filesystem::path journal_path(std::filesystem::path out) {
 Result<Journal> Journal::open(const std::filesystem::path& out, std::string_view key) {
   Journal journal;
   journal.path_ = journal_path(out);
-  const int fd = ::open(journal.path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) return fail(Code::io, "writing {}: {}", journal.path_.string(), std::strerror(errno));
-  journal.file_ = std::make_shared<const Descriptor>(fd);
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0)
-    return fail(Code::busy, "writing {}: another process is writing this output", out.string());
+  int fd = -1;
+  for (bool same = false; !same;) {  // who held it may have removed it between our opening and locking: then anew
+    fd = ::open(journal.path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) return fail(Code::io, "writing {}: {}", journal.path_.string(), std::strerror(errno));
+    journal.file_ = std::make_shared<const Descriptor>(fd);
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0)
+      return fail(Code::busy, "writing {}: another process is writing this output", out.string());
+    struct stat locked {
+    }, named{};
+    same = ::fstat(fd, &locked) == 0 && ::stat(journal.path_.c_str(), &named) == 0 && locked.st_ino == named.st_ino &&
+           locked.st_dev == named.st_dev;
+  }
   MYRIAD_TRY(const std::string text, read_text_file(journal.path_, kMaxJournal));
   journal.read(text, key);
   // What stands behind the last whole line was being written when the run ended.
@@ -45,6 +53,14 @@ Result<Journal> Journal::open(const std::filesystem::path& out, std::string_view
     return fail(Code::io, "writing {}: {}", journal.path_.string(), std::strerror(errno));
   if (!journal.continued_) MYRIAD_TRY_STATUS(journal.append(fmt::format("{{\"key\": {}}}\n", json_quoted(key))));
   return journal;
+}
+
+bool Journal::exists(const std::filesystem::path& out, std::string_view key) {
+  const auto text = read_text_file(journal_path(out), kMaxJournal);
+  if (!text) return false;
+  Journal journal;
+  journal.read(std::string_view(*text).substr(0, text->find('\n') + 1), key);
+  return journal.continued_;
 }
 
 void Journal::read(std::string_view text, std::string_view key) {

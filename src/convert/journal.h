@@ -25,6 +25,9 @@ class Journal {
   // (somebody else is writing this output), io.
   static Result<Journal> open(const std::filesystem::path& out, std::string_view key);
 
+  // Whether `out` has a journal with this key. Changes nothing.
+  static bool exists(const std::filesystem::path& out, std::string_view key);
+
   // Whether an earlier run with the same key is continued.
   [[nodiscard]] bool continued() const { return continued_; }
   [[nodiscard]] const std::map<std::string, ErrorSums, std::less<>>& errors() const { return errors_; }

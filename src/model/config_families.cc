@@ -57,7 +57,7 @@ RopeDescription read_rope(Fields& top, std::size_t dims, std::size_t max_positio
     s.whole_pairs = scaling.flag_or("truncate", true);
     const double all = number_or("mscale_all_dim", 0), some = number_or("mscale", 0);
     if (scaling.has("attention_factor"))
-      rope.magnitude = number_or("attention_factor", 1);
+      rope.magnitude = scaling.number("attention_factor", 1e-6, 1e6);
     else if (all != 0 && some != 0)
       rope.magnitude = yarn_magnitude(s.factor, some) / yarn_magnitude(s.factor, all);
     else

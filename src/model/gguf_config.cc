@@ -228,7 +228,7 @@ class Reader {
     return s;
   }
 
-  float attention_factor() { return keys_.number("rope.scaling.attn_factor", 1, 0, 1e6); }
+  float attention_factor() { return keys_.number("rope.scaling.attn_factor", 1, 1e-6, 1e6); }
 
   // Llama 3's frequency factors.
   std::vector<float> rope_divisors(std::size_t dims) {

@@ -127,10 +127,11 @@ Status GgufWriter::set_strings(std::string_view key, std::span<const std::string
   return check_metadata_size(key);
 }
 
-Status GgufWriter::copy_metadata(const GgufMetadata& from) {
+Status GgufWriter::copy_metadata(const GgufMetadata& from, std::string_view but) {
   std::vector<std::byte> value;
   for (const GgufKey& key : from.keys()) {
     if (key.name == kGgufAlignmentKey || key.name.starts_with("split.") || keys_.contains(key.name)) continue;
+    if (!but.empty() && key.name.ends_with(but)) continue;
     value.clear();
     from.append_value(key.name, value);  // begins with the type, which begin_key writes
     MYRIAD_TRY_STATUS(begin_key(key.name, key.type));

@@ -64,8 +64,8 @@ class GgufWriter {
   Status set_bools(std::string_view key, const std::vector<bool>& values);
   Status set_strings(std::string_view key, std::span<const std::string_view> values);
   // Copies every key that is not set yet, as it is stored; without general.alignment and split.*, which describe the
-  // other file.
-  Status copy_metadata(const GgufMetadata& from);
+  // other file, and without keys that end with `but`, if that is not empty.
+  Status copy_metadata(const GgufMetadata& from, std::string_view but = {});
 
   // The tensors, in the order in which their data will come. dims[0] is contiguous. Errors: invalid_argument, limit.
   Status declare(std::string_view name, GgmlType type, std::span<const std::uint64_t> dims);

@@ -157,11 +157,11 @@ class Interrupted(Case):
             process.wait()
             journal = self.directory / f"{name}.journal"
             self.assertTrue(journal.exists())
-            self.assert_fails(2, ["exists already"], "quantize", TINY, out, "--format", "q4_0")
+            self.assert_fails(2, ["exists already"], "quantize", TINY, out, "--format", "q8_0")
             again = self.start("quantize", TINY, out, *arguments)
             self.assertEqual(again.returncode, 0, again.err)
             self.assertEqual(again.out, whole)
-            self.assertIn("going on with --eval", again.err)
+            self.assertIn("is whole already", again.err)
             self.assertFalse(journal.exists())
             self.assert_fails(2, ["exists already"], "quantize", TINY, out, *arguments)
 
