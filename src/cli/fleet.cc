@@ -1,5 +1,6 @@
 // `myriad fleet up | status | kill | down`: a fleet of processes on this machine.
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -8,6 +9,7 @@
 #include "cli/fleet_client.h"
 #include "cli/fleet_report.h"
 #include "cli/fleet_size.h"
+#include "cli/interrupt.h"
 #include "cli/local_fleet.h"
 #include "cli/model_source.h"
 #include "cli/service.h"
@@ -24,6 +26,12 @@ namespace {
 constexpr auto kDownGrace = std::chrono::milliseconds(5000);
 
 Result<std::unique_ptr<FleetClient>> client_of(const FleetState& state) {
+  if (state.controller.empty())
+    return fail(
+        Code::unavailable,
+        "its port is not known yet; wait until `myriad fleet up` is done, or, if that was killed, end the fleet "
+        "with `myriad fleet down --fleet {}`",
+        state.fleet);
   MYRIAD_TRY(Endpoint controller, parse_endpoint(state.controller, kControllerPort));
   MYRIAD_TRY(std::string token, read_token_file(state.token_file));
   return FleetClient::connect_to(std::move(controller), std::move(token));
@@ -33,7 +41,27 @@ std::string fleet_option(const std::string& fleet) {
   return fleet == "default" ? "" : " --fleet " + fleet;
 }
 
-Status up(FleetUpOptions options) {
+Status show_ready(const LocalFleet& running, const LocalFleetOptions& fleet, double seconds) {
+  MYRIAD_TRY(const std::string status, running.status());
+  MYRIAD_TRY(const std::string account, account_of_status(status));
+  const FleetState& state = running.state();
+  const std::string suffix = fleet_option(fleet.fleet);
+  print_out("{}\nfleet '{}' is ready after {:.1f} s: {} on {} nodes of {}\n", account, fleet.fleet, seconds,
+            state.model, fleet.nodes, human(fleet.node_memory));
+  if (!state.url.empty())
+    print_out(
+        "API at {}/v1. Try:\n"
+        "  curl -N {}/v1/completions -H 'Content-Type: application/json' \\\n"
+        "       -d '{{\"model\": \"{}\", \"prompt\": \"In the beginning\", \"max_tokens\": 32, \"stream\": true}}'\n",
+        state.url, state.url, state.model);
+  print_out("  myriad fleet status{}\n  myriad fleet kill n0{}\n  myriad fleet down{}\nlogs in {}\n", suffix, suffix,
+            suffix, (state.directory / "logs").string());
+  flush_out();
+  return {};
+}
+
+// `signal`: which one broke it off, 0 if none did.
+Status up(FleetUpOptions options, int& signal) {
   MYRIAD_TRY([[maybe_unused]] const FileLock lock, lock_fleet(options.fleet));
   MYRIAD_TRY_STATUS(check_not_running(options.fleet));
   MYRIAD_TRY_STATUS(check_budget(options.budget));
@@ -80,23 +108,16 @@ Status up(FleetUpOptions options) {
   fleet.api_key_file = options.api_key_file;
   const auto began = std::chrono::steady_clock::now();
   print_err("starting {} nodes of {} …\n", fleet.nodes, human(fleet.node_memory));
-  MYRIAD_TRY(const std::unique_ptr<LocalFleet> running, LocalFleet::start(fleet));
+  Interrupt interrupt;
+  fleet.interrupt = &interrupt;
+  const auto running = LocalFleet::start(fleet);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  MYRIAD_TRY(const std::string status, running->status());
-  MYRIAD_TRY(const std::string account, account_of_status(status));
-  const FleetState& state = running->state();
-  const std::string suffix = fleet_option(options.fleet);
-  print_out("{}\nfleet '{}' is ready after {:.1f} s: {} on {} nodes of {}\n", account, options.fleet, seconds,
-            state.model, fleet.nodes, human(fleet.node_memory));
-  if (!state.url.empty())
-    print_out(
-        "API at {}/v1. Try:\n"
-        "  curl -N {}/v1/completions -H 'Content-Type: application/json' \\\n"
-        "       -d '{{\"model\": \"{}\", \"prompt\": \"In the beginning\", \"max_tokens\": 32, \"stream\": true}}'\n",
-        state.url, state.url, state.model);
-  print_out("  myriad fleet status{}\n  myriad fleet kill n0{}\n  myriad fleet down{}\nlogs in {}\n", suffix, suffix,
-            suffix, (state.directory / "logs").string());
-  return {};
+  const Status shown = running ? show_ready(**running, fleet, seconds) : std::unexpected(running.error());
+  signal = interrupt.finish();
+  if (signal == 0) return shown;
+  if (running) (*running)->stop();
+  return fail(Code::cancelled, "{} came while the fleet '{}' was started; every process of it that ran was ended",
+              fmt::format("signal {} ({})", signal, strsignal(signal)), options.fleet);
 }
 
 std::string process_lines(const FleetState& state) {
@@ -178,7 +199,9 @@ Status down(const NamedFleetOptions& options) {
 }  // namespace
 
 int fleet_up_command(const FleetUpOptions& options) {
-  return finish("fleet up", up(options));
+  int signal = 0;
+  const int code = finish("fleet up", up(options, signal));
+  return signal == 0 ? code : end_by(signal);
 }
 int fleet_status_command(const NamedFleetOptions& options) {
   return finish("fleet status", status(options));

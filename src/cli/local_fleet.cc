@@ -1,6 +1,6 @@
 #include "cli/local_fleet.h"
 
-#include <unistd.h>
+#include <poll.h>
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -54,13 +54,16 @@ Result<std::unique_ptr<LocalFleet>> LocalFleet::start(const LocalFleetOptions& o
   } else {
     MYRIAD_TRY(fleet->state_.directory, claim_fleet_directory(options.fleet));
   }
+  fleet->interrupt_ = options.interrupt;
   auto launched = fleet->launch(options);
+  if (launched && fleet->interrupted()) launched = fail(Code::cancelled, "interrupted");
+  fleet->interrupt_ = nullptr;
   if (launched) return fleet;
   std::vector<ProcessId> ids;
   for (const auto& child : fleet->children_) ids.push_back(child.id);
   stop_all(ids, kStopGrace);
   std::error_code ec;
-  if (fleet->private_)
+  if (fleet->private_ || launched.error().code == Code::cancelled)
     std::filesystem::remove_all(fleet->state_.directory, ec);
   else
     std::filesystem::remove(fleet->state_.directory / kStateName, ec);  // the logs stay
@@ -85,13 +88,19 @@ void LocalFleet::stop() {
 
 Status LocalFleet::start_process(std::string role, std::string name, std::vector<std::string> arguments, Bytes limit,
                                  bool daemon) {
+  if (interrupted()) return fail(Code::cancelled, "interrupted before {} was started", name);
   ChildOptions child;
   child.arguments = std::move(arguments);
   child.log = state_.directory / "logs" / (name + ".log");
   child.data_limit = limit;
   child.dies_with_parent = !daemon;
+  const auto record = [&](const ProcessId& id) -> Status {
+    state_.processes.push_back({role, name, id, 0, child.log});
+    return daemon ? write_state(state_) : Status{};
+  };
+  if (daemon) child.record = record;
   MYRIAD_TRY(Child started, spawn(child));
-  state_.processes.push_back({std::move(role), std::move(name), started.id, 0, child.log});
+  if (!daemon) MYRIAD_TRY_STATUS(record(started.id));
   children_.push_back(std::move(started));
   return {};
 }
@@ -100,7 +109,7 @@ Status LocalFleet::start_process(std::string role, std::string name, std::vector
 Status LocalFleet::collect_ready(SteadyTime deadline) {
   for (std::size_t i = 0; i < children_.size(); ++i) {
     if (children_[i].ready < 0) continue;
-    auto line = wait_ready(children_[i], deadline);
+    auto line = wait_ready(children_[i], deadline, interrupt_fd());
     if (!line)
       return std::unexpected(std::move(line).error().within(fmt::format("starting {}", state_.processes[i].name)));
     const auto json = nlohmann::json::parse(*line, nullptr, false);
@@ -135,6 +144,7 @@ Status LocalFleet::launch(const LocalFleetOptions& options) {
                                   Bytes{0}, daemon));
   MYRIAD_TRY_STATUS(collect_ready(soon()));
   state_.controller = fmt::format("127.0.0.1:{}", state_.processes.front().port);
+  if (daemon) MYRIAD_TRY_STATUS(write_state(state_));
   const auto wishes = numa_wishes(Topology::here(), options.nodes, options.threads);
   for (std::uint32_t i = 0; i < options.nodes; ++i) {
     const std::string name = fmt::format("n{}", i);
@@ -202,6 +212,7 @@ Status LocalFleet::wait_loaded(const LocalFleetOptions& options, SteadyTime dead
         return fail(Code::unavailable, "{} ended ({} {}) while the fleet was loading; its log ends with:\n{}",
                     state_.processes[i].name, status > 128 ? "signal" : "exit code",
                     status > 128 ? status - 128 : status, tail_of(state_.processes[i].log, 600));
+    if (interrupted()) return fail(Code::cancelled, "interrupted while the fleet was {}", state);
     const auto now = std::chrono::steady_clock::now();
     if (state == "waiting" && json["nodes"].size() >= options.nodes && !reason.empty()) {
       if (all_there == SteadyTime{}) all_there = now;
@@ -211,7 +222,8 @@ Status LocalFleet::wait_loaded(const LocalFleetOptions& options, SteadyTime dead
     }
     if (now > deadline)
       return fail(Code::deadline, "the fleet is still {} after {} s: {}", state, options.patience.count(), reason);
-    usleep(static_cast<useconds_t>(std::chrono::microseconds(kLook).count()));  // between two questions
+    pollfd p{interrupt_fd(), POLLIN, 0};
+    poll(&p, 1, static_cast<int>(kLook.count()));  // between two questions
   }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/interrupt.h"
 #include "cli/run_directory.h"
 #include "model/graph.h"
 #include "proto/messages.h"
@@ -23,13 +24,16 @@ struct LocalFleetOptions {
   bool local_parts = false;   // nodes read the cut directory instead of fetching parts from the controller
   std::string http;           // host:port of the gateway; empty: none
   std::filesystem::path api_key_file;
-  std::chrono::seconds patience{300};  // until everything is loaded
+  std::chrono::seconds patience{300};    // until everything is loaded
+  const Interrupt* interrupt = nullptr;  // breaks the start off; not owned
 };
 
 class LocalFleet {
  public:
-  // Blocks until every node has loaded its parts (and the gateway answers). On failure nothing is left behind but the
-  // logs of a named fleet. Errors: does_not_fit, busy, unavailable, deadline, and those of the processes.
+  // Blocks until every node has loaded its parts (and the gateway answers). A named fleet's processes are in its state
+  // before they run: should this process be killed, `fleet down` finds all of them. On failure nothing is left behind
+  // but the logs of a named fleet. Errors: does_not_fit, busy, unavailable, deadline, and those of the processes;
+  // cancelled, by options.interrupt, which leaves nothing behind.
   static Result<std::unique_ptr<LocalFleet>> start(const LocalFleetOptions& options);
   // A private fleet ends; a named one goes on.
   ~LocalFleet();
@@ -49,7 +53,11 @@ class LocalFleet {
   Status collect_ready(SteadyTime deadline);
   Status wait_loaded(const LocalFleetOptions& options, SteadyTime deadline);
 
+  [[nodiscard]] bool interrupted() const { return interrupt_ != nullptr && interrupt_->signal() != 0; }
+  [[nodiscard]] int interrupt_fd() const { return interrupt_ != nullptr ? interrupt_->fd() : -1; }
+
   bool private_ = true;
+  const Interrupt* interrupt_ = nullptr;  // while it is started
   FleetState state_;
   std::string token_;
   std::vector<Child> children_;  // as state_.processes

@@ -74,7 +74,9 @@ void stop(const ProcessId& process, int signal) {
 }
 
 // In the child, between fork and exec: only calls that are safe there. Never returns.
-[[noreturn]] void become(const ChildOptions& options, char* const* arguments, int ready, int log, pid_t parent) {
+// `recorded` is the pipe on which the parent says that the program may run.
+[[noreturn]] void become(const ChildOptions& options, char* const* arguments, int ready, int log, pid_t parent,
+                         const int (&recorded)[2]) {
   if (options.dies_with_parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
@@ -84,6 +86,15 @@ void stop(const ProcessId& process, int signal) {
   if (options.data_limit.value != 0) {
     const rlimit limit{options.data_limit.value, options.data_limit.value};
     setrlimit(RLIMIT_DATA, &limit);
+  }
+  if (recorded[0] >= 0) {
+    close(recorded[1]);
+    char byte = 0;
+    if (read(recorded[0], &byte, 1) != 1) _exit(127);  // all signals are blocked: nothing interrupts it
+  }
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {  // the parent's handlers are not for this process
+    struct sigaction action {};
+    if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) std::signal(signal, SIG_DFL);
   }
   sigset_t none;
   sigemptyset(&none);
@@ -133,25 +144,42 @@ Result<Child> spawn(const ChildOptions& options) {
   arguments.push_back(nullptr);
   std::fflush(nullptr);  // or the child would have a copy of what is buffered
   const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid == 0) become(options, arguments.data(), pipe_ends[1], log, parent);
-  const int why = errno;
-  if (log >= 0) close(log);
-  if (pipe_ends[1] >= 0) close(pipe_ends[1]);
-  if (pid < 0) {
-    if (pipe_ends[0] >= 0) close(pipe_ends[0]);
-    return fail(Code::io, "starting a process: {}", std::strerror(why));
+  int recorded[2] = {-1, -1};
+  int why = options.record && pipe2(recorded, O_CLOEXEC) != 0 ? errno : 0;
+  pid_t pid = -1;
+  if (why == 0) {
+    sigset_t all, here;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &here);  // the child runs no handler of this process
+    pid = fork();
+    if (pid == 0) become(options, arguments.data(), pipe_ends[1], log, parent, recorded);
+    why = errno;
+    pthread_sigmask(SIG_SETMASK, &here, nullptr);
   }
-  return Child{{pid, start_of(pid)}, pipe_ends[0], options.log};
+  for (const int fd : {log, pipe_ends[1]})
+    if (fd >= 0) close(fd);
+  Child child{{pid, pid > 0 ? start_of(pid) : 0}, pipe_ends[0], options.log};
+  Status status = pid < 0 ? fail(Code::io, "starting a process: {}", std::strerror(why)) : Status{};
+  if (status && options.record) status = options.record(child.id);
+  if (recorded[1] >= 0) {
+    if (status && write(recorded[1], "", 1) != 1)
+      status = fail(Code::io, "starting a process: {}", std::strerror(errno));
+    for (const int fd : recorded) close(fd);
+    if (!status && pid > 0) wait_exit(child);  // it has seen that it may not run
+  }
+  if (status) return child;
+  if (child.ready >= 0) close(child.ready);
+  return std::unexpected(std::move(status).error());
 }
 
-Result<std::string> wait_ready(Child& child, SteadyTime deadline) {
+Result<std::string> wait_ready(Child& child, SteadyTime deadline, int stop) {
   std::string text;
   bool ended = false;
   while (!ended && text.find('\n') == std::string::npos && text.size() < kMaxReadyBytes) {
-    pollfd p{child.ready, POLLIN, 0};
-    const int n = poll(&p, 1, until(deadline));
+    pollfd p[2] = {{child.ready, POLLIN, 0}, {stop, POLLIN, 0}};
+    const int n = poll(p, 2, until(deadline));
     if (n < 0 && errno == EINTR) continue;
+    if (n > 0 && p[1].revents != 0) return fail(Code::cancelled, "interrupted before it was ready");
     if (n <= 0)
       return fail(Code::deadline, "a process did not say in time that it is ready; its log {} ends with:\n{}",
                   child.log.string(), tail_of(child.log, kTailBytes));

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ struct ChildOptions {
   Bytes data_limit;                    // RLIMIT_DATA: private writable memory; 0: none
   bool dies_with_parent = true;        // else it is a session of its own that outlives this process
   bool ready_pipe = true;              // `--ready-fd N` is added to the arguments
+  // Called with the new process while it waits; it runs the program only if this succeeds, and never if this process
+  // ends before. So whoever is written down here cannot be lost.
+  std::function<Status(const ProcessId&)> record;
 };
 
 // A started child. Movable; says nothing when it is destroyed.
@@ -43,11 +47,11 @@ struct Child {
   std::filesystem::path log;
 };
 
-// Errors: io.
+// Errors: io, those of `record`.
 Result<Child> spawn(const ChildOptions& options);
 // The child's line. Errors: what the child reported; unavailable if it ended without one (with the end of its log);
-// deadline.
-Result<std::string> wait_ready(Child& child, SteadyTime deadline);
+// deadline; cancelled, if the descriptor `stop` became readable before.
+Result<std::string> wait_ready(Child& child, SteadyTime deadline, int stop = -1);
 // How a child ended: -1 while it runs, its exit code, or 128 + the signal. Only for own children.
 int exit_status(const Child& child);
 // Blocks until an own child has ended; the same numbers.

@@ -144,6 +144,64 @@ class Fleet(Case):
         with self.assertRaises(urllib.error.HTTPError):
             self.complete(self.status()["url"], model="other")
 
+    def broken_off(self, signals, ready):
+        """`fleet up` that gets one of the signals when its state lists so many processes (or at once, for -1)."""
+        state = self.directory / "run/second/state.json"
+        process = subprocess.Popen([MYRIAD, "fleet", "up", str(TINY), "--nodes", "6", "--node-memory", "64MiB", "--context", "512",
+                                    "--http", "127.0.0.1:0", "--fleet", "second"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment,
+                                   preexec_fn=heed_signals)
+        self.addCleanup(process.kill)
+
+        def there():
+            try:
+                return len(json.loads(state.read_text())["processes"]) >= ready
+            except FileNotFoundError:
+                return ready <= 0 and state.parent.exists()
+        deadline = time.monotonic() + 60
+        while not there() and process.poll() is None:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.0005)  # between two looks at the state
+        process.send_signal(signals)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out.decode(), err.decode()
+
+    def test_a_start_that_is_interrupted(self):
+        """Nothing of it is left, whenever the signal comes, and the name is free."""
+        self.run_ok("run", TINY, "-p", PROMPT, "-n", 1, "--nodes", 6, "--node-memory", "64MiB")  # cuts
+        run = self.directory / "run"
+        for which, ready in ((signal.SIGINT, 0), (signal.SIGINT, 1), (signal.SIGTERM, 2), (signal.SIGHUP, 4), (signal.SIGINT, 7), (signal.SIGINT, 8)):
+            with self.subTest(signal=which, ready=ready):
+                for _ in range(10):
+                    code, out, err = self.broken_off(which, ready)
+                    if code != 0:
+                        break
+                    self.assertIn("is ready", out)  # the signal came too late
+                    self.run_ok("fleet", "down", "--fleet", "second")
+                self.assertEqual(code, -which, err)
+                self.assertRegex(err, rf"(?m)^myriad fleet up: signal {int(which)} .*'second'.* ended$")
+                self.assertEqual(processes_of(run), [])
+                self.assertFalse((run / "second").exists())
+                self.assert_fails(4, ["no fleet named 'second'"], "fleet", "status", "--fleet", "second")
+        done = self.up("--fleet", "second")
+        self.assertEqual(done.returncode, 0, done.err)
+        self.assertEqual(len(processes_of(run)), 8)
+
+    def test_a_start_that_is_killed(self):
+        """`fleet down` finds every process."""
+        self.run_ok("run", TINY, "-p", PROMPT, "-n", 1, "--nodes", 6, "--node-memory", "64MiB")  # cuts
+        run = self.directory / "run"
+        for ready in (1, 3, 7, 8):
+            with self.subTest(ready=ready):
+                self.broken_off(signal.SIGKILL, ready)
+                left = processes_of(run)
+                self.assertGreaterEqual(len(left), ready - 1)  # the last may not run: whoever was to let it is gone
+                if left:
+                    self.assert_fails(4, ["runs already", "fleet down"], "fleet", "up", TINY, "--nodes", 2, "--fleet", "second")
+                self.assertIn("is down", self.run_ok("fleet", "down", "--fleet", "second"))
+                self.assertEqual(processes_of(run), [])
+        done = self.up("--fleet", "second")
+        self.assertEqual(done.returncode, 0, done.err)
+
     def test_private_fleet_dies_with_its_command(self):
         process = subprocess.Popen([MYRIAD, "run", str(TINY), "-p", PROMPT, "-n", "4000", "--ignore-end", "--nodes", "2",
                                     "--node-memory", "64MiB"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -155,6 +213,25 @@ class Fleet(Case):
         process.wait()
         process.stdout.close()
         wait_for("the nodes to end", lambda: not any(alive(int(pid)) for pid in children))
+
+
+def heed_signals():
+    """Those that whoever runs the tests has ignored (nohup, a job in the background) too."""
+    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(which, signal.SIG_DFL)
+
+
+def processes_of(run):
+    """Numbers of the processes whose command line names a file of that run directory."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as f:
+                if os.fsencode(run) in f.read():
+                    found.append(int(entry))
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
 
 
 def children_of(parent):
