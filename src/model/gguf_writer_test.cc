@@ -252,6 +252,7 @@ TEST_F(GgufWriterTest, CopiesMetadata) {
     ASSERT_TRUE(out.set("general.architecture", "llama"));
     ASSERT_TRUE(out.set("general.file_type", std::uint32_t{0}));
     ASSERT_TRUE(out.set("split.count", std::uint16_t{1}));
+    ASSERT_TRUE(out.set("llama.nextn_predict_layers", std::uint32_t{1}));
     ASSERT_TRUE(out.set_bools("flags", {true, false, true}));
     const std::string_view words[] = {"one", "", "three"};
     ASSERT_TRUE(out.set_strings("words", words));
@@ -262,7 +263,7 @@ TEST_F(GgufWriterTest, CopiesMetadata) {
   ASSERT_TRUE(first) << first.error().message;
   GgufWriter out(path_, {});
   ASSERT_TRUE(out.set("general.file_type", std::uint32_t{7}));
-  ASSERT_TRUE(out.copy_metadata(first->metadata()));
+  ASSERT_TRUE(out.copy_metadata(first->metadata(), ".nextn_predict_layers"));
   ASSERT_TRUE(out.begin());
   ASSERT_TRUE(out.finish());
   const auto second = GgufFile::open(path_);
