@@ -59,9 +59,10 @@ void show_text(const Plan& plan, const CutCommandOptions& options, const FleetSi
                      grouped(plan.bytes), human({plan.bytes}), grouped(plan.largest), human({plan.largest}));
   if (size != nullptr)
     out += fmt::format(
-        "{} nodes of {} hold it with {} sequences of {} positions at once ({} profile): {} weights, {} attention "
-        "state, {} buffers, and on each node {} for the process and {:.0f} % kept free\n",
-        grouped(size->nodes), human(*options.node_memory), options.sequences, options.context,
+        "{} nodes of {} hold it with {} sequences of {} positions at once and {} kept prompts ({} profile): {} "
+        "weights, {} "
+        "attention state, {} buffers, and on each node {} for the process and {:.0f} % kept free\n",
+        grouped(size->nodes), human(*options.node_memory), options.sequences, options.context, kServedPrefixes,
         profile_name(options.profile), human({plan.bytes}), human({size->state_bytes}), human({size->buffer_bytes}),
         human({kProcessBytes}), 100 * kHeadroom);
   write_out(out);
@@ -72,7 +73,7 @@ Status dry_run(const ModelSource& model, const CutCommandOptions& options) {
   std::optional<FleetSize> size;
   if (options.node_memory) {
     warn_of_context("cut", options.context, model.config());
-    const Budget budget{.sequences = options.sequences, .context = options.context};
+    const Budget budget{.sequences = options.sequences, .context = options.context, .prefixes = kServedPrefixes};
     MYRIAD_TRY(size, fleet_size(model.graph(), plan.manifest, *options.node_memory, options.profile, budget));
   }
   if (options.json)

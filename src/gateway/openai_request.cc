@@ -390,6 +390,18 @@ ApiResult<void> read_thinking(const Fields& f, Json& conversation) {
       return std::unexpected(wrong_type("thinking", "a boolean or an object with 'type'", *t));
     }
   }
+  // As other servers call the same switch.
+  MYRIAD_TRY(const auto enable, f.boolean("enable_thinking"));
+  if (enable) thinking = enable;
+  MYRIAD_TRY(const auto* kwargs, f.object("chat_template_kwargs"));
+  if (kwargs != nullptr) {
+    const Fields fields(*kwargs, "chat_template_kwargs");
+    for (const auto& [name, value] : kwargs->items()) {
+      if (name != "thinking" && name != "enable_thinking")
+        return std::unexpected(unsupported(fields.param(name.substr(0, 64)), "only thinking and enable_thinking are."));
+      MYRIAD_TRY(thinking, fields.boolean(name));
+    }
+  }
   MYRIAD_TRY(const auto own_effort, f.string("thinking_effort", kMaxNameBytes));
   if (own_effort) {
     if (*own_effort != "low" && *own_effort != "high" && *own_effort != "max") {

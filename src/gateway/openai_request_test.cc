@@ -250,6 +250,7 @@ TEST(ChatRequest, Refusals) {
       {chat(R"("thinking":{"type":"sometimes"})"), 400, "thinking.type", "invalid_value"},
       {chat(R"("thinking_effort":"medium")"), 400, "thinking_effort", "invalid_value"},
       {chat(R"("reasoning_effort":"extreme")"), 400, "reasoning_effort", "invalid_value"},
+      {chat(R"("chat_template_kwargs":{"x":1})"), 400, "chat_template_kwargs.x", "unsupported_parameter"},
       {chat(R"("logprobs":5)"), 400, "logprobs", "invalid_type"},
       {chat(R"("top_logprobs":5)"), 400, "top_logprobs", "invalid_value"},
       {chat(R"("logprobs":true,"top_logprobs":21)"), 400, "top_logprobs", "integer_above_max_value"},
@@ -307,6 +308,10 @@ TEST(ChatRequest, Thinking) {
   EXPECT_EQ(conversation(R"("thinking":{"type":"enabled"})")["thinking"], true);
   EXPECT_EQ(conversation(R"("thinking":{"type":"disabled"})")["thinking"], false);
   EXPECT_EQ(conversation(R"("reasoning_effort":"none")")["thinking"], false);
+  EXPECT_EQ(conversation(R"("chat_template_kwargs":{"thinking":false})")["thinking"], false);
+  EXPECT_EQ(conversation(R"("chat_template_kwargs":{"enable_thinking":false})")["thinking"], false);
+  EXPECT_EQ(conversation(R"("enable_thinking":false)")["thinking"], false);
+  EXPECT_FALSE(conversation(R"("chat_template_kwargs":{})").contains("thinking"));
   EXPECT_EQ(conversation(R"("reasoning_effort":"minimal")")["thinking_effort"], "low");
   EXPECT_EQ(conversation(R"("reasoning_effort":"high")")["thinking_effort"], "high");
   EXPECT_EQ(conversation(R"("reasoning_effort":"xhigh")")["thinking_effort"], "max");

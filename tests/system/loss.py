@@ -33,7 +33,8 @@ class Loss(Case):
         self.assertNotIn("broken", stream.error)
         self.assertEqual(set(stream.error), {"message", "type", "param", "code"})
         self.assertEqual(stream.error["type"], "server_error")
-        self.assertRegex(stream.error["message"], rf"\[node {victim}\]")
+        # "[node n3]" of the call that broke, or "node n3 is lost" where the controller's word came first
+        self.assertRegex(stream.error["message"], rf"\bnode {victim}\b")
         # What a part is called: L03.attn[h0:2), L004.expert.0012, embed[r0:1024), head[...
         self.assertRegex(stream.error["message"], r"\b(L\d+\.[a-z.]+|embed|head|final\.lead)")
 
