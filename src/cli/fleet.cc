@@ -1,4 +1,6 @@
 // `myriad fleet up | status | kill | down`: a fleet of processes on this machine.
+#include <errno.h>
+
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -46,16 +48,20 @@ Status show_ready(const LocalFleet& running, const LocalFleetOptions& fleet, dou
   MYRIAD_TRY(const std::string account, account_of_status(status));
   const FleetState& state = running.state();
   const std::string suffix = fleet_option(fleet.fleet);
-  print_out("{}\nfleet '{}' is ready after {:.1f} s: {} on {} nodes of {}\n", account, fleet.fleet, seconds,
-            state.model, fleet.nodes, human(fleet.node_memory));
+  print_out("{}\nfleet '{}' is ready after {:.1f} s: {} on {} node{} of {}\n", account, fleet.fleet, seconds,
+            state.model, fleet.nodes, fleet.nodes == 1 ? "" : "s", human(fleet.node_memory));
+  const std::string key = fleet.api_key_file.empty()
+                              ? std::string()
+                              : fmt::format(" -H \"Authorization: Bearer $(cat '{}')\"", fleet.api_key_file.string());
   if (!state.url.empty())
     print_out(
         "API at {}/v1. Try:\n"
-        "  curl -N {}/v1/completions -H 'Content-Type: application/json' \\\n"
+        "  curl -N {}/v1/completions{} -H 'Content-Type: application/json' \\\n"
         "       -d '{{\"model\": \"{}\", \"prompt\": \"In the beginning\", \"max_tokens\": 32, \"stream\": true}}'\n",
-        state.url, state.url, state.model);
-  print_out("  myriad fleet status{}\n  myriad fleet kill n0{}\n  myriad fleet down{}\nlogs in {}\n", suffix, suffix,
-            suffix, (state.directory / "logs").string());
+        state.url, state.url, key, state.model);
+  const char* const myriad = program_invocation_name;  // as it was typed
+  print_out("  {0} fleet status{1}\n  {0} fleet kill n0{1}\n  {0} fleet down{1}\nlogs in {2}\n", myriad, suffix,
+            (state.directory / "logs").string());
   flush_out();
   return {};
 }
